@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..kernels.words import closest
+from ..compiler.words import closest
 from .commands import RIGHT
 from .keys import UsageError
 from .output import say

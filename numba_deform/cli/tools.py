@@ -9,9 +9,9 @@ import numpy as np
 from rich.table import Table
 
 from ..compiler.sass import ToolMissing, inspect_kernel
+from ..compiler.words import closest
 from ..kernels.pipelines import PIPELINES
 from ..kernels.registry import VARIANTS
-from ..kernels.words import closest
 from ..measure.parameters import show
 from ..measure.systems import run_probe, run_tile_copy
 from ..workloads.data import write_directory

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Generic, ParamSpec
 
+from ..compiler.words import closest
 from ..engines.launches import Launch
 from .problem import ConfigError
-from .words import closest
 
 P = ParamSpec("P")
 PIPELINES: dict = {}

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..compiler import built
+from ..compiler.words import closest
 from ..device.limits import AMPERE, HOPPER
 from ..device.memory import dynamic_bytes
 from . import direct, persistent, tile, tma, warp_specialized, window
@@ -36,7 +37,6 @@ from .tma import Tma
 from .warp_specialized import WarpSpecialized
 from .window import Window
 from .window_fit import Fit
-from .words import closest
 
 FETCHES = ("l1", "tma", "shared")
 

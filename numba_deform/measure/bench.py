@@ -18,12 +18,12 @@ from ..attention.reference import TOLERANCE
 from ..attention.request import pick_variant
 from ..compiler import built
 from ..compiler.cache import shared_directory
+from ..compiler.words import closest
 from ..engines.gpu.launch import launch, time_launches
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_of_this_process, is_registered, load, loaded_files
 from ..kernels.window_fit import look, probed_samples
-from ..kernels.words import closest
 from ..workloads.presets import PRESETS, preset
 from . import ceilings, counters, peers, record
 from .case import case_of, case_on

@@ -5,8 +5,8 @@ import json
 import re
 from pathlib import Path
 
+from ..compiler.words import closest
 from ..kernels.registry import VARIANTS, current_name
-from ..kernels.words import closest
 from ..workloads.presets import PRESETS
 from .parameters import show
 from .timeline import SERIES

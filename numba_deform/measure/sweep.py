@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ..attention.request import pick_variant
 from ..compiler.cache import shared_directory
+from ..compiler.words import closest
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError
 from ..kernels.registry import VARIANTS, is_of_this_process, source_of
-from ..kernels.words import closest
 from ..workloads.presets import preset
 from . import bench, pipelines, record
 from .parameters import parse_like

@@ -5,8 +5,8 @@ import operator
 
 import numpy as np
 
+from ..compiler.words import closest
 from ..kernels.problem import level_sizes
-from ..kernels.words import closest
 from .workload import Workload, WorkloadError, halved, whole_number
 
 # A 736 x 1280 image at strides 8, 16, 32 and 64.

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..compiler.words import closest
 from ..kernels.problem import NUMPY_DTYPES, interior_rows, level_sizes, level_starts, pixel_centres
-from ..kernels.words import closest
 
 PATTERNS = ("seed", "uniform", "local")
 QUERIES = ("pixels", "objects")

@@ -1,6 +1,7 @@
 """What kernels of other people use of Numba-CUDA: spellings, arguments, arrays, functions."""
 
 import contextlib
+import importlib.util
 import math
 import types as python
 from collections import namedtuple
@@ -713,3 +714,28 @@ def test_what_is_refused_is_named_however_it_is_reached():
         (lambda out: jit(out), "cuda.jit is not modelled"),
     ):
         refuse(kernel, nans(1), words=words)
+
+
+SPELT = {
+    "nd.mbarrier_waitt(out, 1)": "Write what nd has; did you mean mbarrier_wait?",
+    "cuda.syncthread()": "Write what cuda has; did you mean syncthreads?",
+    "SHARED.ring.fulll(0)": "Write what SHARED.ring has; did you mean full?",
+    "SHARED.tilde.at(0)": "Write what SHARED has; did you mean tile?",
+    "nd.qqq()": "Write what nd has.",
+    "lane()": "Define or import lane before the kernel is run; did you mean nd.lane?",
+    "sizes[0]": "Define or import sizes before the kernel is run; did you mean size?",
+    "qqq": "Define or import qqq before the kernel is run.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SPELT)
+def test_a_name_that_is_nowhere(text, tmp_path):
+    """The cure names what is there and nearly spelt so, of the module, the function around or a package."""
+    lines = "import numba_deform as nd", "from numba import cuda", "size = 3"
+    shared = "SHARED = nd.Shared(tile=nd.Array(32, nd.float32), ring=nd.Ring(1))"
+    (tmp_path / "spelt.py").write_text("\n".join((*lines, shared, f"def kernel(out):\n    {text}\n")))
+    spec = importlib.util.spec_from_file_location("spelt", tmp_path / "spelt.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    fault = expect(faults.NotCompiled, module.kernel, np.zeros(1), source=text)
+    assert fault.cure == SPELT[text] and "behind a dot" in fault.rule

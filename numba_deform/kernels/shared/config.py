@@ -8,12 +8,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...compiler.words import closest
 from ...device.layout import DYNAMIC_ALIGNMENT
 from ...device.limits import MAX_THREADS, SHARED_LIMIT, SM
 from ...device.memory import dynamic_bytes
 from ...engines.tensormap import L2_PROMOTIONS
 from ..problem import ConfigError
-from ..words import closest
 from .accumulate import ARITHMETIC
 from .lanes import lane_layout
 

@@ -1,12 +1,15 @@
 """A kernel's Python code as a program of the engine: typed, its names bound. ``PreparedLaunch`` asks for it."""
 
+import inspect
 import linecache
+import re
 
 from numba import typeof, types
 
 from .....compiler.inference import NotInferred, Refused, identity, infer
 from .....compiler.outline import Outline
 from .....compiler.rewrite import all_names, rebind
+from .....compiler.words import closest
 from .... import faults
 from ....tensormap import TensorMapArray
 from ...reports.call_sites import KERNEL, is_library
@@ -53,7 +56,28 @@ def _inferred_form(function, given):
             fault.rule += "outside the kernel that Numba sees as such; no argument and no sum."
             fault.cure = "Write the shape as a constant. Shared memory as large as a launch says is "
             fault.cure += "cuda.shared.array(0, dtype), with its bytes given at the launch (shared_bytes=)."
+        elif found := re.match(r".* has no attribute '(\w+)'$|NameError: name '(\w+)' is not", refused.words):
+            _about_a_name(fault, refused.function, *found.groups())
         raise fault from None
+
+
+def _about_a_name(fault, function, attribute, name):
+    """Say what was perhaps meant, where a kernel's line has an attribute, or else a name, that is nowhere."""
+    fault.rule = "A kernel's names are those that its module, the function around it and Python have when it "
+    fault.rule += "is compiled, and what stands behind a dot is an attribute of one of them."
+    outside = inspect.getclosurevars(function)
+    known = outside.builtins | outside.globals | outside.nonlocals | function.__globals__
+    packages = {a: m for a, m in known.items() if inspect.ismodule(m) and m.__name__.startswith("numba")}
+    words = [*known, *(f"{alias}.{word}" for alias, module in packages.items() for word in dir(module))]
+    fault.cure = f"Define or import {name} before the kernel is run{closest(name, words)}"
+    path = attribute and re.search(rf"(\w+(?:\.\w+)*)\.{attribute}\b", fault.source)
+    if path:
+        first, *more = path[1].split(".")
+        owner = known.get(first)
+        for part in more:
+            owner = getattr(owner, part, None)
+        fault.cure = f"Write what {path[1]} has{closest(attribute, dir(owner))}"
+    fault.cure += "" if fault.cure.endswith("?") else "."
 
 
 def has_breakpoints(form):
