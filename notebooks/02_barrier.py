@@ -347,7 +347,7 @@ lessons.show_fault(
 # ## Exercise 3: a patient wait
 #
 # Write the wait that all kernels of this package use. It returns when the phase of `parity` is over, and
-# not before.
+# not before, however often it has to ask.
 
 
 # %% exercise="patient_wait"

@@ -188,9 +188,10 @@ def to_powers(scores, largest, sums, total):
 # %% [markdown]
 # ## Exercise 3: who waits for what?
 #
-# Four lines are missing in the loop of the consumer. Before scores are read, and before a stage is given back,
-# the product that uses it must be over. `product.wait(x, 0)` waits for the sums `x`; a ring has `wait` and
-# `release`, with its state: `k` of the keys, `v` of the values.
+# Four lines are missing in the loop of the consumer. Before scores are read, and before a stage is given
+# back, the product that uses it must be over. `product.wait(x, 0)` waits for the sums `x`. The compiler has to
+# keep behind it whatever reads `x`; what reads other sums it may move. A ring has `wait` and `release`, with
+# its state: `k` of the keys, `v` of the values.
 
 
 # %% exercise="attend"
