@@ -17,9 +17,9 @@
 #
 # In an ordinary CUDA kernel every thread helps to fill shared memory. It computes an address, loads a few
 # bytes into its registers, and stores them. The **Tensor Memory Accelerator** (TMA) of NVIDIA's Hopper GPUs
-# works differently. *One* thread gives *one* instruction: "bring me the box at (c, x, y)". A separate unit
-# computes the addresses, fetches the bytes and puts them into shared memory. The threads are free to do
-# something else.
+# works differently. *One* thread gives *one* instruction: "bring me the box at (c, x, y)". A separate unit,
+# the *copy engine*, computes the addresses, fetches the bytes and puts them into shared memory. The threads
+# are free to do something else.
 #
 # This unit has to know in advance what "(c, x, y)" means: where the tensor lies in memory, how it is laid
 # out, and how large a box is. A **tensor map** tells it. It is 128 bytes long, and the driver writes it
@@ -138,8 +138,9 @@ def load_box(map: nd.u64, out: nd.u64, x: nd.i32, y: nd.i32):
 # global memory, so that there can be any number of them.)
 #
 # The annotations are the types of the kernel's parameters. `nd.u64` is an *address*: the kernel receives
-# those of the map and of `out`. `nd.i32` is a whole number. `TensorMapArray` holds one or more maps,
-# aligned as the hardware requires.
+# those of the map and of `out`. `nd.i32` is a whole number. (`uint32(1)` gives a number the width that the
+# instruction takes. A plain `1` would do, too, and later lessons write it.) `TensorMapArray` holds one or
+# more maps, aligned as the hardware requires.
 
 # %%
 maps = nd.TensorMapArray([box_map])
@@ -174,13 +175,14 @@ lessons.slider(
 # %% [markdown]
 # ## Exercise 1: where does the tile begin?
 #
-# In deformable attention a query reads its feature map at a *sampling location* `(u, v)`. Both numbers go
-# from 0 to 1 across the picture. The value there is interpolated from the 2 × 2 pixels around it. This
-# *tile* is a small box: 2 pixels wide and 2 high.
+# Deformable attention, which lesson 3 computes, asks many questions about a picture. Each of them, a
+# *query*, reads the feature map at *sampling locations* `(u, v)`. Both numbers go from 0 to 1 across the
+# picture. The value there is interpolated from the 2 × 2 pixels around it. This *tile* is a small box: 2
+# pixels wide and 2 high.
 #
-# Pixel `x` covers the range from `x` to `x + 1`, so its centre lies at `x + 0.5`. Several *heads* share
-# dimension 0 of the map: head 0 has the channels `0` to `channels - 1`, head 1 has the next ones, and so
-# on.
+# Pixel `x` covers the range from `x` to `x + 1`, so its centre lies at `x + 0.5`. The work is done several
+# times side by side, by *heads* that have channels of their own. They share dimension 0 of the map: head 0
+# has the channels `0` to `channels - 1`, head 1 has the next ones, and so on.
 #
 # Return the coordinates of the tile's corner, as `cp_async_bulk_tensor_3d` takes them. Replace the `...`.
 
@@ -299,11 +301,12 @@ check.block_corner(all_boxes, engine=engine)
 # ## Strides: a level inside a larger tensor
 #
 # A map need not describe a whole array. Strides only say how far it is to the next pixel. What lies between
-# two pixels does not matter. Deformable attention's `value` needs this. Its shape is (B, S, H, C): for each
-# batch item the `S` pixels of all pyramid levels, level after level, row by row, and for each pixel `H`
-# heads of `C` channels.
+# two pixels does not matter. Deformable attention's `value` needs this. It holds each picture in several
+# sizes, the *levels* of a *pyramid*. Its shape is (B, S, H, C): for each of `B` pictures (*batch items*) the
+# `S` pixels of all levels, level after level, row by row, and for each pixel `H` heads of `C` channels.
 #
-# A level of `height` × `width` pixels, whose first pixel is number `start`, becomes a map of rank 3:
+# A level of `height` × `width` pixels, whose first pixel is number `start`, becomes a map of rank 3, that
+# is, with three dimensions:
 #
 # - Dimension 0 holds all heads' channels of one pixel: `H * C` elements. Head `h` begins at coordinate `h *
 #   C`.
@@ -419,9 +422,10 @@ lessons.show_fault(lambda: lessons.run(one_load, 1, (planes, 0, -1), engine="cpu
 # %% [markdown]
 # **The innermost coordinate, times the element's size, must be a multiple of 16 bytes.** It is the copy
 # engine's unit again. In these planes a box can begin at every eighth pixel and nowhere else. We asked an
-# H200, for ranks 1 to 5, four types and four swizzles (`bench/box_corners.py`): it is always so, left and
-# right of 0. Anything else ends the kernel with an illegal instruction. That error names neither the copy
-# nor the rule, and the process loses its CUDA context. So this cell stays on the CPU engine.
+# H200, for ranks 1 to 5, four types and four swizzles (the last section says what those are;
+# `bench/box_corners.py`): it is always so, left and right of 0. Anything else ends the kernel with an
+# illegal instruction. That error names neither the copy nor the rule, and the process loses its CUDA
+# context. So this cell stays on the CPU engine.
 #
 # The *other* coordinates of a load are free. The usual cure is therefore the layout that we began with:
 # **channels innermost**. Then a tile can begin at any pixel. In dimension 0 we only step from head to head,

@@ -49,7 +49,7 @@ print(f"kernels run on: {engine}")
 # - **phase**: how many phases it has completed. A wait sees only the last bit of it, the *parity*.
 # - **expected**: how many arrivals each phase needs. `init` sets it.
 # - **pending**: how many of these arrivals are still missing in this phase.
-# - **tx-count**: how many *bytes* are still missing in this phase.
+# - **tx-count**: how many *bytes* are still missing in this phase. (PTX calls their arrival a *transaction*.)
 #
 # To a kernel the eight bytes are *opaque*: only barrier operations may touch them. A kernel can ask whether
 # the phase of a parity is over. It can also read the pending count: an arrival returns a token, and
@@ -304,9 +304,12 @@ lessons.show_fault(lambda: lessons.run(bug.kernel(), 1, launch.args, engine="cpu
 # ## `try_wait` may give up
 #
 # There are two ways to ask. `test_wait` answers at once. `try_wait` *may* put the thread to sleep, so that
-# it uses no issue slots while it waits. The hardware then wakes it when the phase is over *or when some
-# time has passed*. How long depends on the system. So `try_wait` may return "no" although nothing is wrong.
-# A kernel that ignores the answer reads a tile that is still in flight.
+# it takes no turns from other warps while it waits. The hardware then wakes it when the phase is over *or
+# when some time has passed*. How long depends on the system. So `try_wait` may return "no" although nothing
+# is wrong. A kernel that ignores the answer reads a tile that is still in flight.
+#
+# Here is one. `cp_async_bulk_load` brings a straight run of bytes, and needs no map. The engine tries 20
+# *schedules*, that is, orders in which the threads take their turns.
 
 # %%
 TILE_WORDS = 32
@@ -344,7 +347,7 @@ lessons.show_fault(
 # ## Exercise 3: a patient wait
 #
 # Write the wait that all kernels of this package use. It returns when the phase of `parity` is over, and
-# not before.
+# not before, however often it has to ask.
 
 
 # %% exercise="patient_wait"

@@ -172,6 +172,9 @@ print("the first channels, in float64:", exact[:4].round(4))
 # 3. **Interpolate.** Lane `c` takes channels `2c` and `2c + 1`. In each pixel these two are one 32-bit
 #    word. The lane adds up all four tiles. This is work for 16 lanes.
 #
+# `load_f32` reads 32 bits and takes them as a float. `lower_and_fraction` is the arithmetic that you did by
+# hand: the index of the lower neighbour, and the rest.
+#
 # A tile has 4 pixels of 32 channels of 2 bytes: 256 bytes. It arrives packed, pixel by pixel: top left, top
 # right, bottom left, bottom right, 64 bytes each.
 
@@ -392,8 +395,8 @@ check.skip(attend_near, engine=engine)
 # ## Behind each line: PTX
 #
 # `cp_async_bulk_tensor_3d` looks like a Python function, but it is one instruction of **PTX**, NVIDIA's
-# assembly language for a virtual GPU. So are its relatives. Their texts are written by hand in the folder
-# `ptx/`, one function for each:
+# assembly language for a virtual GPU. Such a function is called an *intrinsic*. The texts of them all are
+# written by hand in the folder `ptx/`, one function for each:
 
 # %%
 text = (ptx_directory() / "tma.ptx").read_text()
@@ -431,7 +434,7 @@ for line in (
 
 # %% [markdown]
 # Lesson 2 stands in these names: `release` with the arrival, `acquire` with the wait, `expect_tx`,
-# `parity`.
+# `parity`. (`cta` is PTX's word for a block.)
 
 # %% [markdown]
 # ## Behind PTX: SASS

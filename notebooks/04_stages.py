@@ -16,8 +16,8 @@
 # *About 60 minutes. You know barriers ([lesson 2](02_barrier.py)) and one tile ([lesson 3](03_tile.py)).*
 #
 # Lesson 3 brought one tile: ask, wait, compute. Most of the time the warp did nothing. A copy takes
-# hundreds of cycles from the request to the last byte, however small it is. The arithmetic of a tile takes
-# far fewer.
+# hundreds of cycles from the request to the last byte, however small it is: that is its *latency*. The
+# arithmetic of a tile takes far fewer.
 #
 # The cure is old and simple: **ask earlier**. While the warp reads one tile, the next ones are already on
 # their way. They need somewhere to land, so shared memory becomes a ring of buffers, the **stages**. This
@@ -62,9 +62,10 @@ print(f"kernels run on: {engine}")
 # `work` stands for the interpolation: 192 steps over the words of a tile, each depending on the one before.
 #
 # The bookkeeping of barriers is always the same, so `device/pipeline.py` contains it. A `Ring` knows where
-# the barriers lie. A *state* is a stage and a parity. It starts as `first_state()`. `commit` announces
-# bytes on the full barrier of the state's stage, `wait` waits for them, and `advance` returns the state of
-# the next use. With one stage, that is the same stage with the other parity.
+# the full barriers lie, and where the empty ones do: those come later in this lesson, and until then it
+# gets 0. A *state* is a stage and a parity. It starts as `first_state()`. `commit` announces bytes on the
+# full barrier of the state's stage, `wait` waits for them, and `advance` returns the state of the next use.
+# With one stage, that is the same stage with the other parity.
 
 # %%
 LANES, TILES, WORDS, WORK = 32, 12, 8, 192
@@ -513,8 +514,9 @@ check.mend(mended, engine=engine)
 # %% [markdown]
 # ## The real kernel
 #
-# `kernels/tma.py` is this loop, with tensor loads and interpolation in it. Built with `trace=True` it
-# writes the same marks. Here is a small problem, with one warp to a block:
+# `kernels/tma.py` is this loop, with tensor loads and interpolation in it. It is one of the package's
+# *variants*: kernels for the whole operator, which go by name. Built with `trace=True` it writes the same
+# marks. Here is a small problem, with one warp to a block:
 
 # %%
 small = nd.Workload(

@@ -380,8 +380,9 @@ for name, ms in times.items():
 # ## Exercise 4: who is the bottleneck?
 #
 # You get the shares of a producer's and of a consumer's time, as `timeline.shares` returns them. Which of
-# the two limits the kernel? A producer has `acquire`, `issue` and `prepare`. A consumer has `wait`,
-# `compute` and `other`. There is a third possibility: neither of them, but the `"copies"` in flight.
+# the two limits the kernel? A producer has `acquire`, `issue` and `prepare`: between two issues it computes
+# where the next tiles lie. A consumer has `wait`, `compute` and `other`. There is a third possibility:
+# neither of them, but the `"copies"` in flight.
 
 
 # %% exercise="bottleneck"
@@ -404,6 +405,8 @@ check.bottleneck(bottleneck)
 # | `recompute` | every consumer lane reads locations and weights again | `roles-recompute` |
 # | `shared` | the producers write the weights beside the tile, in shared memory | `roles-shared` |
 # | `shuffle` | each lane prepares some samples, and the others fetch them by shuffle | `roles-shuffle` |
+#
+# (A *shuffle* hands a number from the register of one lane to the other lanes of its warp.)
 
 # %%
 constants, limits = Constants(levels=4, points=8, channels=32), limits_of("sm_90a")
@@ -432,7 +435,8 @@ for name, ms in check.measured(*names).items():
 # %% [markdown]
 # Roles lose. `roles-shared` takes 1.37 times as long as `tma-fp32`, which does the same arithmetic with
 # warps that do everything. Even the best of the family, `warp-specialized` with 4 + 8 warps, larger stages
-# and packed arithmetic, is slower than `tma`. Here is the timeline of `roles-shared`, recorded on the H200:
+# and packed arithmetic (two fp16 numbers in one instruction), is slower than `tma`. Here is the timeline of
+# `roles-shared`, recorded on the H200:
 
 # %%
 for row in check.measured_timeline()[:4]:

@@ -254,8 +254,8 @@ lessons.show_fault(lambda: lessons.run(pipeline, 1, (data, out), engine="cpu"))
 # others. (Such a record is called a vector clock, and barriers pass it on.) Thread 31 has read the byte,
 # and thread 0 has no way to know it. That is a race, and the verdict is the same in every schedule.
 #
-# When does it do damage? Since Volta the lanes of a warp may drift apart. If one lane is late, because of a
-# cache miss for instance, the next tile overwrites what it still has to read.
+# When does it do damage? Since Volta, the GPUs of 2017, the lanes of a warp may drift apart. If one lane is
+# late, because of a cache miss for instance, the next tile overwrites what it still has to read.
 #
 # ### Mend
 
@@ -408,7 +408,8 @@ check.rounds(weighted, engine=engine)
 #
 # A producer puts a number into a box, and a flag says how far it is. The consumer does not wait. It looks
 # at the flag *once*. If there is something in the box, it takes the number. If not, it fetches the number
-# itself. Kernels that distribute their work while they run look at flags like this.
+# itself. Kernels that distribute their work while they run look at flags like this. The flag is written
+# with *release* and read with *acquire*, which mean here what they meant at a barrier in lesson 2.
 
 # %%
 EMPTY, WRITING, READY = 0, 1, 2

@@ -24,8 +24,9 @@
 # - how the lanes of a warp hold a matrix together (*fragments*),
 # - how a grid of blocks makes a whole matrix, and what happens at its borders.
 #
-# Everything here computes C = A Bᵀ: A has rows of C, B has columns of C, and in both of them a row runs along
-# `k`, over which is summed. Numbers are fp16, sums are fp32.
+# Everything here computes C = A Bᵀ. Row `i` of A and row `j` of B give one number of C, in row `i` and column
+# `j`: they are multiplied place by place, and the products are summed. The place in a row is called `k`.
+# Numbers are fp16, sums are fp32.
 
 # %%
 import numpy as np
@@ -43,7 +44,7 @@ print(f"kernels run on: {engine}")
 # ## Eight rows in the same banks
 #
 # A tile has 16 rows of 64 elements. That makes 128 bytes a row: exactly one turn through all 32 banks. So
-# what stands below each other lies in the same banks.
+# numbers that stand one below the other lie in the same bank.
 #
 # Tensor cores take their operands from registers. A warp fetches them with `ldmatrix`, which reads an 8x8
 # matrix: eight rows of eight elements, 16 bytes each, which we call a *chunk*. The lanes 0 to 7 give the
@@ -294,9 +295,9 @@ print("right:", np.array_equal(out, a.astype(np.float32) @ b.T.astype(np.float32
 # %% [markdown]
 # ## A whole matrix
 #
-# Two blocks made 16 x 32 elements of C. A larger C takes a grid of blocks, one for each 16 x 16 of it:
-# they are numbered row by row, `across` in each, as the boxes of lesson 1. Nothing else changes, as
-# long as all sizes are multiples of the tile's.
+# Two blocks made 16 x 32 elements of C. A larger C takes a grid of blocks, one for each 16 x 16 of it: they
+# are numbered row by row, `across` in each row, as the boxes of lesson 1. Nothing else changes, as long as
+# all sizes are multiples of the tile's.
 #
 # They seldom are. Remember lesson 1: what lies outside the tensor arrives as zeros, and is counted. So the
 # last tile along k may reach beyond the end, for zeros add nothing. Rows of A below the last one are zeros,
@@ -304,8 +305,8 @@ print("right:", np.array_equal(out, a.astype(np.float32) @ b.T.astype(np.float32
 #
 # ## Exercise 4: any size
 #
-# Where does this block's tile of C begin? How many tiles along k are `depth` elements? And which sums may be
-# stored? `out.shape` is the size of C.
+# Where does this block's tile of C begin? A row of A has `depth` elements: how many tiles along k hold them
+# all? Ask for no more than those. And which sums may be stored? `out.shape` is the size of C.
 
 
 # %% exercise="whole"

@@ -144,10 +144,11 @@ check.fetch(fetch, engine)
 #    consumer tells *both* producers that it has left the stage. `nd.mapa_shared_cluster(address, rank)`
 #    turns a shared address into that of the same place in the block of that rank, and
 #    `nd.mbarrier_arrive_cluster(there)` arrives on a barrier there. `ring.empty(state)` is the address of
-#    our own empty barrier. That arrival releases with cluster scope. By PTX's letter the wait for it should
-#    acquire with cluster scope, too: `mbarrier_wait_cluster`. `ring.acquire` waits with the default scope,
-#    `.acquire.cta`, as CUTLASS does. For *shared* memory that has proved enough. For what another block
-#    wrote to *global* memory it is not, and the engine refuses it.
+#    our own empty barrier. An arrival in another block releases with cluster *scope*: for all threads of the
+#    cluster, and not only for those of a block. By PTX's letter the wait for it should acquire with cluster
+#    scope, too: `mbarrier_wait_cluster`. `ring.acquire` waits with the default scope, `.acquire.cta`, as
+#    CUTLASS does. For *shared* memory that has proved enough. For what another block wrote to *global* memory
+#    it is not, and the engine refuses it.
 # 3. **At the end.** A block that is done might leave while the other one still arrives on its barriers. Shared
 #    memory of a block that has ended is gone. So the cluster meets once more, and nobody leaves early.
 #

@@ -50,6 +50,9 @@ print(f"kernels run on: {engine}")
 # A **descriptor** of 64 bits says where a matrix lies: its address, the bytes from eight rows to the next
 # eight, and the swizzle. It counts in units of 16 bytes: to move a matrix on by 16 n bytes, add n to its
 # descriptor.
+#
+# (`whole_program=True` says that no other code will be linked to the kernel. Kernels with `wgmma` are made so.
+# `n64` in a name stands for 64 columns of C.)
 
 # %%
 SIDE = 64  # rows of a tile, and its elements along k
@@ -118,7 +121,7 @@ check.multiply(multiply, build_product, engine)
 # %% [markdown]
 # ## A softmax that does not wait
 #
-# For one query, attention gives each key a weight: a power of its score, divided by the sum of all these
+# For one query, attention gives each key a weight: a *power*, e to its score, divided by the sum of all these
 # powers. No power may overflow, so the largest score is subtracted first:
 #
 # $$ w_j = e^{s_j - m} \,/\, \sum_i e^{s_i - m}, \qquad m = \max_i s_i $$
@@ -185,9 +188,10 @@ def to_powers(scores, largest, sums, total):
 # %% [markdown]
 # ## Exercise 3: who waits for what?
 #
-# Four lines are missing in the loop of the consumer. Before scores are read, and before a stage is given back,
-# the product that uses it must be over. `product.wait(x, 0)` waits for the sums `x`; a ring has `wait` and
-# `release`, with its state: `k` of the keys, `v` of the values.
+# Four lines are missing in the loop of the consumer. Before scores are read, and before a stage is given
+# back, the product that uses it must be over. `product.wait(x, 0)` waits for the sums `x`. The compiler has to
+# keep behind it whatever reads `x`; what reads other sums it may move. A ring has `wait` and `release`, with
+# its state: `k` of the keys, `v` of the values.
 
 
 # %% exercise="attend"

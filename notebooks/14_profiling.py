@@ -66,8 +66,9 @@ check.show(build_transpose(SIDE), data)
 
 # %% [markdown]
 # Read the table from the top. `executed` counts instructions of warps, and the percentage says how large a
-# line's share of them is. `LSU`, `FMA` and `ALU` are the units that they went to. `sectors` are pieces of
-# 32 bytes of global memory. `conflicts` are turns of the banks beyond what the words alone would take.
+# line's share of them is. `LSU`, `FMA` and `ALU` are the units that they went to: for loads and stores, for
+# products, and for other arithmetic. `sectors` are pieces of 32 bytes of global memory. `conflicts` are
+# turns of the banks beyond what the words alone would take.
 #
 # Two lines look alike: one read and one write each, of 32 floats. They touch as many sectors. But one of
 # them has all the conflicts. Here are the addresses of its first warp in shared memory: a *column* of the
@@ -104,8 +105,9 @@ columns = ...
 check.padding(columns, build_transpose)
 
 # %% [markdown]
-# Run the profile again with your number, and look at the same line: as many instructions, as many sectors,
-# and no conflicts. In the last line of the head, `lsu` shrinks: the time that this unit alone would take.
+# Run the profile again with your number (`check.show(build_transpose(columns), data)`), and look at the same
+# line: as many sectors, and no conflicts. In the head, look at the line *each unit alone*: `lsu`, the time that
+# this unit alone would take, shrinks.
 #
 # ## Sectors
 #
@@ -142,9 +144,9 @@ check.sectors(direct, read=read, write=write)
 # `numba-deform profile` prints the same table for a variant or for a file of your own, and `--help` says
 # how. For a large grid, `only=` names the blocks that run, and the rest is counted by them.
 #
-# What the profile does not know is time. It has no caches' history from other kernels, no clock and no
-# other blocks beside yours. "Each unit alone" is a lower bound: a kernel that waits for memory takes
-# longer. So use it for what it counts, and measure on a GPU before you say *faster*.
+# What the profile does not know is time. It has no clock. It does not know what other kernels have left in
+# the caches, nor what else runs beside your blocks. "Each unit alone" is a lower bound: a kernel that waits
+# for memory takes longer. So use it for what it counts, and measure on a GPU before you say *faster*.
 #
 # ## What you know now
 #
