@@ -242,9 +242,9 @@ class Sm:
             done = max(done, come) if work.returns else done
         return done
 
-    def _from_l2(self, sectors, address, time, near, distant, lines=1, after=0):
+    def _from_l2(self, sectors, address, time, near, distant, after=0):
         """When so many sectors have come that were asked for at a time; after ``near`` cycles, or those of
-        memory; so many ``lines`` are written ``after`` that. Without an address nothing comes."""
+        memory; they are written ``after`` that. Without an address nothing comes."""
         c, share = self.c, 0.0 if address is None else self.far(address)
         self.l2 = max(time, self.l2) + sectors * SECTOR / c.l2_bytes
         self.busy["l2"] += sectors * SECTOR / c.l2_bytes
@@ -256,7 +256,7 @@ class Sm:
             self.busy["memory"] += sectors * SECTOR / c.hbm_bytes
             come = max(self.l2, self.hbm) + distant
         if address is not None:
-            self._later(come + after, lambda now: self._fill(now, lines * c.fill))
+            self._later(come + after, lambda now: self._fill(now, sectors * c.fill))
         return come
 
     def _fill(self, time, cycles):
@@ -268,10 +268,10 @@ class Sm:
         """A request of the copy engine, which takes it when it has done the ones before."""
         c = self.c
         begin = max(time + c.reach, self.tma)
-        cost = max(c.tma_least, work.size / c.tma_bytes)
+        cost = max(c.tma_least, work.pieces * c.tma_piece + work.size / c.tma_bytes)
         self.tma = begin + cost
         self.busy["copy engine"] += cost
-        arrives = self._from_l2(work.copied, work.place, begin, 0, c.hbm - c.l2, work.lines, c.tma_latency)
+        arrives = self._from_l2(work.copied, work.place, begin, 0, c.hbm - c.l2, c.tma_latency)
         self.arrived = max(self.tma, arrives) + c.tma_latency
         warp.copies = max(warp.copies, self.arrived)
         return begin, begin, "copy_engine"
