@@ -39,6 +39,19 @@ def test_a_pipeline():
     assert run.counts.total("tma_bytes") == launch.outputs["out"].nbytes
 
 
+def test_what_is_inlined_from_another_file_counts_for_the_call():
+    @nd.kernel(threads=32)
+    def first_lanes(out: nd.float32[:]):
+        if nd.lane() < 3:
+            out[nd.lane()] = nd.warp()
+
+    code = first_lanes.py_func.__code__
+    lines = range(code.co_firstlineno, max(line or 0 for *_, line in code.co_lines()) + 1)
+    found = {one.line for one in listing(first_lanes)}
+    assert {Path(file).name for file, _ in found} == {Path(__file__).name}
+    assert {line for _, line in found} <= set(lines), found
+
+
 def test_lines_do_not_change_the_code():
     kernel = copy(stages=2).kernel
     plain, lined = kernel.compile(), listing(kernel)
