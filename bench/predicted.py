@@ -2,6 +2,7 @@
 
     python bench/predicted.py predict [--only development] [--limit SECONDS]  # rows that are not there
     python bench/predicted.py summary                         # again, from the rows that are there
+    python bench/predicted.py shares                          # of what each warp of a pipeline does
     python bench/predicted.py --table                         # the tables of bench/PREDICTED.md
 
 Each row of these files is bound as on the GPU, the blocks of one SM are emulated, and ``measure.predict`` plays
@@ -24,15 +25,17 @@ import numpy as np
 
 from numba_deform.engines.sass import emulate
 from numba_deform.engines.sass.units import CONSTANTS
-from numba_deform.measure import record
+from numba_deform.measure import record, timeline
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
 from numba_deform.measure.predict import blocks_of_one_sm, predict, resident_blocks
+from numba_deform.measure.systems import plan_operator
 from numba_deform.workloads.presets import preset
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 RESULT = RESULTS / "predicted.json"
+SHARES = "timeline_phase2"  # what each warp of phase2 does on the seeds' shape, recorded on an H200
 FILES = ("sweep_stages_encoder", "tune_encoder", "types_decoders", "types_encoders", "types_seeds",
          "pipelines_detr", "pipelines_seeds", "counted")  # fmt: skip
 MOST_SAMPLES = 8_000_000  # of a launch of a persistent kernel; larger batches go in parts
@@ -153,8 +156,21 @@ def run(files, limit, held_back):
             write(list(there.values()))
 
 
-def write(rows):
-    record.write(RESULT, None, rows, summary=summary(rows))
+def predict_shares():
+    """[{warp, what it does, the share of its time that it was measured to take, and that is predicted}]. One
+    image of the batch stands for all: each block goes on with the same work."""
+    measured = json.loads((RESULTS / f"{SHARES}.json").read_text())["rows"]
+    plan = plan_operator(preset("seeds").replace(batch=1).generate(1), "phase2", "cpu", trace=True)
+    found = timeline.shares(timeline.record(plan, model=True))
+    return [{"warp": row["warp"], "activity": activity, "measured": share,
+             "predicted": round(found[row["warp"]].get(activity, 0.0), 3)}
+            for row in measured for activity, share in row["share"].items()]  # fmt: skip
+
+
+def write(rows, shares=None):
+    if shares is None:
+        shares = json.loads(RESULT.read_text()).get("shares", []) if RESULT.exists() else []
+    record.write(RESULT, None, rows, summary=summary(rows), shares=shares)
 
 
 def summary(rows):
@@ -220,6 +236,10 @@ def table():
         else:
             cells += ["", row["left_out"].replace("|", "/"), ""]
         lines.append(f"| {' | '.join(cells)} |")
+    heads = "warp", "activity", "measured", "predicted"
+    lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += [f"| {row['warp']} | {row['activity']} | {row['measured']:.1%} | {row['predicted']:.1%} |"
+              for row in document["shares"]]  # fmt: skip
     return "\n".join(lines)
 
 
@@ -229,7 +249,7 @@ def _told(number):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", nargs="?", choices=("predict", "summary"))
+    parser.add_argument("step", nargs="?", choices=("predict", "summary", "shares"))
     parser.add_argument("files", nargs="*")
     parser.add_argument("--limit", type=float)
     parser.add_argument("--only", choices=("held-back", "development"))
@@ -239,6 +259,8 @@ def main():
         run(given.files or FILES, given.limit, given.only and given.only == "held-back")
     elif given.step == "summary":
         write(json.loads(RESULT.read_text())["rows"])
+    elif given.step == "shares":
+        write(json.loads(RESULT.read_text())["rows"], predict_shares())
     if given.table:
         print(table(), constants(), sep="\n\n")
 

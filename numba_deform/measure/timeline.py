@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..attention.bind import Bound
 from ..device.marks import ACQUIRE, CAPACITY, COMMIT, COMPUTE, ISSUE, MARK_BYTES, RELEASE, WAIT
 from ..engines.gpu.device import DeviceArray
 from ..engines.waivers import told
-from .predict import write_clocks
+from .predict import resident_blocks, write_clocks
 from .svg import zoomed
 
 # Okabe and Ito's colours, which people with colour-blind eyes can tell apart, by their names. Whatever is
@@ -187,6 +188,7 @@ def record(plan, block=0, simulate_options=None, title=None, model=False):
         run()
         marks = buffer.to_numpy()
     elif model:
+        bound = Bound(bound.problem, bound.variant, bound.config, resident=resident_blocks)  # of a GPU's grid
         out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
         args = bound.arguments((*case.arrays, out), extra={"trace_buffer": marks, "trace_block": block})
         write_clocks(bound.kernel, bound.blocks, args, bound.shared_bytes, marks, block)
