@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
+import numpy as np
+
 from ..engines.sass import emulate
 from ..engines.sass.counters import L1
 from ..engines.sass.listing import listing
@@ -117,8 +119,9 @@ def write_clocks(kernel, grid, args, shared_bytes, marks, block):
     found = predict(emulate(kernel, grid, args, shared_bytes, only=only, traced=True)).clocks
     for (which, warp), cycles in found.items():
         if which == place:
-            written = marks[warp, : len(cycles)]
-            written[:, 0], written[:, 1] = cycles[: len(written)], 0
+            written = marks[warp, : len(cycles)]  # as two words each
+            times = np.array(cycles[: len(written)], np.int64)
+            written[:, 0], written[:, 1] = times & 0xFFFFFFFF, times >> 32
 
 
 def _longer(ends, resident, blocks):

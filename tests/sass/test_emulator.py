@@ -61,6 +61,16 @@ def test_lines_do_not_change_the_code():
     assert len({line for file, line in {one.line for one in lined} if Path(file).name == "copy.py"}) > 5
 
 
+def test_a_timeline_of_the_model_has_the_steps_of_the_engine():
+    launch = copy(stages=2)
+    model, engine = (nd.timeline(launch, engine=name) for name in ("model", "cpu"))
+    steps = [[(s.activity, s.warp, s.stage, s.use, s.ring) for s in t.spans] for t in (model, engine)]
+    assert steps[0] == steps[1] and len(model.flights) == len(engine.flights)
+    assert "model" in model.engine and [s.start for s in model.spans] != [s.start for s in engine.spans]
+    with pytest.raises(TypeError, match="schedules are options of the CPU engine"):
+        nd.timeline(launch, engine="model", schedules=2)
+
+
 PITCH = 33  # of a row: 32 would put a column into one bank
 
 

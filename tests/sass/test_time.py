@@ -162,11 +162,12 @@ def test_a_share_comes_from_memory():
     assert sm.ends[0] > C.hbm + 50 * 128 / C.hbm_bytes - 100
 
 
-def test_what_arrives_takes_the_data_path():
-    """Mutant: only what is asked for takes it."""
+@pytest.mark.parametrize("sectors", [2, 4])
+def test_what_arrives_takes_the_data_path(sectors):
+    """Mutants: only what is asked for takes it; a part of a line takes as much as a whole one."""
     listing = code("LDG.E R0, [R2] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
-    sm = play(listing, [*[(0, load(128 * k)) for k in range(10)], 1, 2])
-    assert sm.busy["data path"] == pytest.approx(10 + 40 * C.fill, abs=1)  # the last comes with the end
+    sm = play(listing, [*[(0, load(128 * k, range(sectors))) for k in range(10)], 1, 2])
+    assert sm.busy["data path"] == pytest.approx(10 + 10 * sectors * C.fill, abs=1)  # the last comes with the end
 
 
 def test_stores_and_reductions_are_not_waited_for_but_atomics_are():
@@ -258,6 +259,14 @@ def test_a_phase_that_nobody_ends():
         play(listing, [1, (0, work(waits=(token(1),))), 2])
 
 
+def test_the_clock_is_read_by_warps_of_blocks():
+    """Mutant: the second block's warp counts as the first one's."""
+    listing = code("CS2R R2, SR_CLOCKLO", "FADD R0, R0, R1 | 100", "CS2R R2, SR_CLOCKLO", EXIT)
+    sm = play(listing, [[0, 1, 2, 3]], [[0, 2, 3]])
+    (first, second), (third, _) = sm.clocks[0, 0], sm.clocks[1, 0]
+    assert second - first == 101 and third > second and len(sm.clocks) == 2
+
+
 # --- blocks, and the whole grid ----------------------------------------------------------------------
 def test_blocks_take_turns():
     """As many at once as fit; the next begins when one ends. Mutants: all at once; ``start`` forgotten."""
@@ -317,6 +326,21 @@ def test_what_binds_and_where():
     assert list(found.reasons.items())[0] == ("mbarrier", 0.6)
     assert found.waits([1]) == {"mbarrier": 0.6, "wait": 0.2}
     assert found.waits([0]) == {"barrier": 0.1}
+
+
+def test_marks_of_one_block_get_the_models_clock(monkeypatch):
+    """Of the block asked for, the 134th: the third one of the SM of block 2, which others are there with."""
+    asked, marks = [], np.zeros((2, 8, 4), np.uint32)
+    marks[0, :3, 3], marks[1, :2, 3] = 1, 1
+    clocks = {(0, 0): [1, 2, 3], (1, 0): [70, 80, 90], (1, 1): [75, 2**33 + 5], (2, 1): [6]}
+    found = types.SimpleNamespace(clocks=clocks)
+    monkeypatch.setattr(predicting, "emulate", lambda *args, only, traced: asked.append(only))
+    monkeypatch.setattr(predicting, "predict", lambda run: found)
+    monkeypatch.setattr(predicting, "resident_blocks", lambda kernel, shared_bytes: 2 * SMS)
+    predicting.write_clocks("kernel", (10 * SMS, 1), [], 0, marks, SMS + 2)
+    assert asked == [[2, SMS + 2, 2 * SMS + 2]]
+    assert marks[0, :4, 0].tolist() == [70, 80, 90, 0]
+    assert (marks[1, :2, 0] | marks[1, :2, 1].astype(int) << 32).tolist() == [75, 2**33 + 5]
 
 
 # --- traces ------------------------------------------------------------------------------------------
