@@ -167,7 +167,7 @@ def test_what_arrives_takes_the_data_path(sectors):
     """Mutants: only what is asked for takes it; a part of a line takes as much as a whole one."""
     listing = code("LDG.E R0, [R2] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
     sm = play(listing, [*[(0, load(128 * k, range(sectors))) for k in range(10)], 1, 2])
-    assert sm.busy["data path"] == pytest.approx(10 + 10 * sectors * C.fill, abs=1)  # the last comes with the end
+    assert sm.busy["data path"] == pytest.approx(10 + 10 * sectors * C.fill, abs=1)
 
 
 def test_stores_and_reductions_are_not_waited_for_but_atomics_are():
