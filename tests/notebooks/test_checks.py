@@ -1,13 +1,17 @@
 """Answers that look right and are not: which checks refuse them, and that they say what is wrong with them."""
 
+import functools
+import math
 from dataclasses import replace
 
 import lessons
+import numpy as np
 import pytest
 
-from numba_deform.course.lessons import lesson1, lesson4, lesson6, lesson7, lesson9
+from numba_deform.course.lessons import lesson1, lesson2, lesson4, lesson6, lesson7, lesson9
 
 KB = 1024
+floor, ceil = math.floor, math.ceil
 
 
 def wrong_answers(name, exercise, scope):
@@ -167,3 +171,118 @@ def test_a_ring_is_told_what_it_lacks(calls, words):
     lessons.execute(replace(cell, source=source), scope)
     verdict = lesson4.shared_ring(scope["build_shared"], engine="cpu")
     assert verdict.passed == (calls == RING) and words in verdict.message, verdict
+
+
+def corner_by(x_of, y_of):
+    return lambda u, v, head, width, height, channels: (head * channels, x_of(u, v, width), y_of(v, u, height))
+
+
+def level_map(b, start, width, height, S, H, C, size, **other):
+    pixel = H * C * size
+    right = {"offset": (b * S + start) * pixel, "dims": (H * C, width, height)}
+    return tuple({**right, "strides": (pixel, width * pixel), **other}.values())
+
+
+NONE = "is a `return` missing?"
+PREDICTED = ((0, 1, 512), (0, 0, 512), (0, 0, 256), (1, 2, 0), (1, 1, 0))
+
+
+def predicted(operation, *state):
+    """The right states with another one after that operation."""
+    return [[*PREDICTED[:operation], state, *PREDICTED[operation + 1 :]]]
+
+
+@pytest.mark.parametrize(
+    "check, answers, words",
+    [
+        # -- lesson 1
+        (lesson1.tile_corner, [corner_by(*[lambda u, v, n: ceil(u * n - 0.5) - 1] * 2)], "*at* or left"),
+        (lesson1.tile_corner, [corner_by(*[lambda u, v, n: max(0, floor(u * n - 0.5))] * 2)], "cut off at 0"),
+        (lesson1.tile_corner, [corner_by(*[lambda u, v, n: int(u * n - 0.5)] * 2)], "rounds towards zero"),
+        (lesson1.tile_corner, [corner_by(*[lambda u, v, n: round(u * n - 0.5)] * 2)], "to the nearest"),
+        (lesson1.tile_corner, [corner_by(*[lambda u, v, n: ceil(u * n - 0.5)] * 2)], "rounded up"),
+        (lesson1.tile_corner, [corner_by(*[lambda u, v, n: floor(v * n - 0.5)] * 2)], "surround the sample"),
+        (lesson1.tile_corner, [lambda u, v, h, w, high, c: (h * c, floor(u * high - 0.5), floor(v * w - 0.5))],
+         "u goes across"),
+        (lesson1.tile_corner, [lambda *where: None], NONE),
+        (lesson1.tile_corner, [lambda u, v, h, w, high, c: [h * c, *np.floor([u * w - 0.5, v * high - 0.5])]],
+         None),
+        (lesson1.zero_fill, (68 * 64, 6144), "`filled` counts elements"),
+        (lesson1.zero_fill, (68 * 32.0, np.int64(6144)), None),
+        (lesson1.level_map, [lambda b, s, w, h, *of: level_map(b, s, h, w, *of)], "height before the width"),
+        (lesson1.level_map, [lambda b, s, w, h, S, H, C, n: level_map(
+            b, s, w, h, S, H, C, n, strides=(H * C * n, h * H * C * n))], "takes the height for the width"),
+        (lesson1.level_map, [lambda b, s, w, h, S, *of: level_map(b, s, w, h, w * h, *of)], "of all levels"),
+        (lesson1.level_map, [lambda *of: list(map(np.array, level_map(*of)))], None),
+        # -- lesson 2
+        (lesson2.predict, predicted(0, 0, 1, -512), "still missing: announced bytes are added"),
+        (lesson2.predict, predicted(1, 0, 2, 512), "pending counts down"),
+        (lesson2.predict, predicted(3, 1, 1, 0), "none of them has come"),
+        (lesson2.predict, predicted(4, 2, 2, 0), "The phase goes on"),
+        (lesson2.predict, predicted(4, 0, 1, 0), "not the parity"),
+        (lesson2.predict, predicted(0, 0, 1, 2, 512), "A state is three numbers"),
+        (lesson2.predict, predicted(2, 0, 0, 128), "(phase, pending, tx) was (0, 0, 512)"),
+        (lesson2.predict, [np.array(PREDICTED, float)], None),
+        (lesson2.parity, (lambda phase, parity: None, lambda use: use % 2), NONE),
+        (lesson2.parity, (lambda phase, parity: phase % 2 != parity, lambda use: None), NONE),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_an_answer(check, answers, words):
+    verdict = check(*answers)
+    assert verdict.kind == ("wrong" if words else "right"), verdict
+    assert (words or "") in verdict.message, verdict
+
+
+def test_words_in_another_form():
+    for words in (("arrivals", "bytes", "parity"), ("Arrivals", " BYTES ", "par ity")):
+        assert lesson2.diagnose(**dict(zip("ABC", words, strict=True))).passed
+
+
+@functools.cache
+def scope_before(name, *words):
+    return scope_of(name, *words)
+
+
+ASK = "nd.mbarrier_try_wait_parity(bar, uint32(parity))"
+PATIENT = "while nd.mbarrier_try_wait_parity(bar, parity) == 0:\n        pass"
+BOXES = "01_boxes", "import numpy", "BOX_BYTES ="
+BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def team("
+
+
+@pytest.mark.parametrize(
+    "before, exercise, changes, words",
+    [
+        # -- lesson 1
+        (BOXES, "block_corner", [("% across * BOX_W", "% 4 * BOX_W"), ("// across * BOX_H", "// 4 * BOX_H")],
+         "With 3 boxes in a row, block 3"),
+        (BOXES, "block_corner", [("block % across * BOX_W", "block * BOX_W")], "begins at x = 0 again"),
+        (BOXES, "block_corner", [("block // across * BOX_H", "block * BOX_H")], "have the same y"),
+        (BOXES, "block_corner", [("* BOX_W\n", "* BOX_Z\n"), ("* BOX_H\n", "* BOX_W\n"), ("BOX_Z", "BOX_H")],
+         "Width and height of a box"),
+        # -- lesson 2
+        *((BARRIER, "patient_wait", [(PATIENT, wait)], words) for wait, words in (
+            (f"for _ in range(250):\n        if {ASK}: return", "after 250 questions"),
+            (f"for _ in range(10**6):\n        if {ASK}: return", "there is no limit"),
+            (f"tries = 0\n    while tries < 300 and not {ASK}:\n        tries += 1", "after 300 questions"),
+            (f"if not {ASK}: {ASK}", "after 2 questions"),
+            (ASK, "before anything has happened"),
+            (PATIENT.replace("parity)", "uint32(0))"), "the same parity every time"),
+            (f"while True:\n        if {ASK} != 0: break", None),
+            ("nd.mbarrier_wait(bar, parity)", None),
+        )),
+        (BARRIER, "arrivals", [("count = 5", "count = 128 / 32 + 1")], None),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_changed_solution(before, exercise, changes, words):
+    scope, name = dict(scope_before(*before)), before[0]
+    right, _ = lessons.answers(name)[exercise]
+    source = right.cell.source
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    lessons.execute(replace(right.cell, source=source), scope)
+    cells = iter(lessons.cells(name))
+    next(cell for cell in cells if cell.exercise == exercise)
+    verdict = lessons.execute(next(cells), {"engine": "cpu", **scope})
+    assert verdict.kind == ("wrong" if words else "right"), verdict
+    assert (words or "") in verdict.message, verdict

@@ -22,6 +22,7 @@ import textwrap
 import traceback
 from dataclasses import dataclass
 
+import numpy as np
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ...compiler import Kernel
@@ -39,6 +40,52 @@ def require(condition, sentence):
     """Raise :class:`Wrong` with ``sentence`` unless ``condition`` holds."""
     if not condition:
         raise Wrong(sentence)
+
+
+def refuse(given, *cases):
+    """Raise :class:`Wrong` with ``given`` and the sentence of the first of ``cases``, (holds, sentence), that
+    holds; the last of them always does."""
+    raise Wrong(given + next(sentence for holds, sentence in (*cases, (True, "")) if holds))
+
+
+# --- answers, however they are written ------------------------------------------------------------
+def plain(value):
+    """``value`` with lists and arrays as tuples, and whole numbers of any type as ints."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return tuple(map(plain, value))
+    whole = isinstance(value, np.integer) or isinstance(value, (float, np.floating)) and value.is_integer()
+    return int(value) if whole else value
+
+
+def value_of(answer, *args):
+    """What the reader's function returns, as :func:`plain`; Wrong where it returns nothing."""
+    got = answer(*args)
+    require(got is not None, f"{_name_of(answer)} returns None: is a `return` missing?")
+    return plain(got)
+
+
+def _name_of(answer):
+    name = getattr(answer, "__name__", "")
+    return f"`{name}`" if name.isidentifier() else "It"
+
+
+def number(answer, what="number. Write a whole one", name=""):
+    """``answer`` as an int; Wrong if it is no whole number: it is not a ``what``. ``name`` is the answer's."""
+    got = plain(answer)
+    whole = isinstance(got, int) and not isinstance(got, bool)
+    require(whole, f"{name and name + ' = '}{answer!r} is not a {what}.")
+    return got
+
+
+def choice(answer, names):
+    """That one of ``names`` which ``answer`` is, but for its case and its blanks; else ``answer``."""
+
+    def bare(text):
+        return "".join(str(text).split()).lower()
+
+    return next((name for name in names if bare(name) == bare(answer)), answer)
 
 
 @dataclass(frozen=True)
