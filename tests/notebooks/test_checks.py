@@ -143,6 +143,8 @@ def test_an_answer_in_another_form():
     assert "whole number of stages" in lesson4.stages_needed(lambda latency, work: latency / work + 1.5).message
 
 
+AT_ONCE = "cuda.syncwarp()\n" + " " * 16 + "if lane == 0: "
+AT_ONCE += "nd.mbarrier_arrive_count(uint32(ring.empty + 8 * now.stage), uint32(32))"
 RING = ("acquire(ring, ahead)", "wait(ring, now)", "release(ring, now)")
 
 
@@ -160,6 +162,8 @@ RING = ("acquire(ring, ahead)", "wait(ring, now)", "release(ring, now)")
         ((*RING[:2], "pass"), "an arrival of each of the 64 threads"),
         ((*RING[:2], "release(ring, ahead)"), "Release the stage that was read, in the state `now`"),
         (("pass", RING[1], "cuda.syncthreads()"), "nobody arrives on the empty barriers"),
+        ((RING[0], "if lane == 0: wait(ring, now)", RING[2]), "A wait of some threads says nothing"),
+        ((*RING[:2], AT_ONCE), "Acquire, commit, wait, release"),
     ],
 )
 def test_a_ring_is_told_what_it_lacks(calls, words):
@@ -170,7 +174,7 @@ def test_a_ring_is_told_what_it_lacks(calls, words):
         source = source.replace(f"...  # {hole}", f"{call}  # {hole}")
     lessons.execute(replace(cell, source=source), scope)
     verdict = lesson4.shared_ring(scope["build_shared"], engine="cpu")
-    assert verdict.passed == (calls == RING) and words in verdict.message, verdict
+    assert verdict.passed == ("commit" in words) and words in verdict.message, verdict
 
 
 def corner_by(x_of, y_of):
@@ -233,6 +237,11 @@ def predicted(operation, *state):
         (lesson3.corner_weights, [lambda fx, fy: None], NONE),
         (lesson3.corner_weights, [lambda fx, fy: ((1 - fx - fy, fx), (fy, 0))], "not the areas in the picture"),
         (lesson3.sass, ("UTMALDG", "SYNCS.PHASECHK", "SYNCS.PHASECHK", None), "asks for a phase"),
+        # -- lesson 4
+        (lesson4.stages_needed, [lambda latency, work: None], NONE),
+        (lesson4.use, [lambda i, stages: None], NONE),
+        (lesson4.use, [lambda i, stages: [i % stages, i // stages % 2]], None),
+        (lesson4.most_stages, [lambda size, blocks: (228 * KB // blocks - 1152.0) // (size + 64)], None),
     ],
 )  # fmt: skip
 def test_what_is_said_of_an_answer(check, answers, words):
@@ -256,6 +265,9 @@ PATIENT = "while nd.mbarrier_try_wait_parity(bar, parity) == 0:\n        pass"
 INSIDE = "0 <= row < height and 0 <= column < width"
 READS = "if {}:\n                for dy"
 TILE = "03_tile", "import numpy", "CHANNELS, POINTS =" , "ROOM = "
+STAGES = "04_stages", "import numpy", "def work(", "ROW_BYTES ="
+STORE = "meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))"
+MEET = "        cuda.syncwarp()\n    nd.st"
 BOXES = "01_boxes", "import numpy", "BOX_BYTES ="
 BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def team("
 
@@ -318,6 +330,17 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             ("x0 > -2 and x0 <= width - 1 and y0 >= -1 and y0 < height", None),
         )),
         (TILE, "skip", [("e(full)\n", "e(full); nd.mbarrier_arrive(full)\n")], "A lane arrives twice"),
+        # -- lesson 4
+        *((STAGES, "mend", [(old, new)], words) for old, new, words in (
+            (STORE, "    if lane == 0: " + STORE, "is each lane's own"),
+            (STORE, STORE.replace("ahead % 2]", "1]"), "All weights go into one entry"),
+            (STORE, STORE.replace("4 * ahead", "4 * i"), "the weight of the one before it"),
+            (MEET, MEET.replace("cuda.sync", "if lane == 0: cuda.sync"), "One lane alone"),
+            (MEET, MEET.replace("cuda.syncwarp()", "nd.mbarrier_arrive(uint32(full + 8 * stage))"), "the "
+             "producer's"),
+            (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncwarp"), "Brackets are missing"),
+            (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncthreads()"), None),
+        )),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_changed_solution(before, exercise, changes, words):

@@ -132,6 +132,9 @@ def exercise(hint, faults=""):
                 hole = find_hole(answer, label)
                 if hole:
                     return Verdict(name, "hole", f"{hole} {hint}")
+            uncalled = next(filter(None, map(_uncalled, [*answers, *named.values()])), None)
+            if uncalled:
+                return Verdict(name, "wrong", uncalled)
             try:
                 return Verdict(name, "right", function(*answers, **named))
             except Wrong as wrong:
@@ -211,10 +214,42 @@ def _ours(function):
     return (function.__module__ or "").startswith("numba_deform.")
 
 
+def _source(function):
+    """(lines, number of the first, syntax tree) of a function; OSError or SyntaxError where there is none."""
+    lines, first = inspect.getsourcelines(function)
+    return lines, first, ast.parse(textwrap.dedent("".join(lines)))
+
+
+def _uncalled(answer):
+    """A sentence about a line of the reader's that is the name of a function and no call, or None."""
+    for function in [] if isinstance(answer, (tuple, list, dict)) else _functions(answer):
+        try:
+            _, first, tree = _source(function)
+        except (OSError, SyntaxError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, (ast.Name, ast.Attribute)):
+                line = f"Line {first + node.lineno - 1}: `{ast.unparse(node)}`"
+                return f"{line} is named there, and not called. Brackets are missing."
+
+
+def under_if(kernel, start, *tests):
+    """Whether, in the source of a reader's kernel, all calls and assignments whose text begins with ``start``
+    stand in an ``if`` that tests one of the names ``tests``; False where there are none."""
+    tree = _source(kernel.py_func)[2]
+    branches = [
+        branch for branch in ast.walk(tree) if isinstance(branch, ast.If)
+        and {node.id for node in ast.walk(branch.test) if isinstance(node, ast.Name)} & set(tests)
+    ]  # fmt: skip
+    inside = {id(node) for branch in branches for part in branch.body for node in ast.walk(part)}
+    nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Call, ast.Assign))]
+    found = [id(node) in inside for node in nodes if ast.unparse(node).startswith(start)]
+    return bool(found) and all(found)
+
+
 def _hole_in_source(function):
     try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        lines, first, tree = _source(function)
     except (OSError, SyntaxError):  # typed at a prompt, or a lambda in the middle of a line
         return f"`{function.__name__}` still has a hole." if _loads_ellipsis(function) else None
     slices = [n.slice for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
