@@ -8,7 +8,7 @@ import lessons
 import numpy as np
 import pytest
 
-from numba_deform.course.lessons import lesson1, lesson2, lesson3, lesson4, lesson6, lesson7, lesson9
+from numba_deform.course.lessons import lesson1, lesson2, lesson3, lesson4, lesson5, lesson6, lesson7, lesson9
 
 KB = 1024
 floor, ceil = math.floor, math.ceil
@@ -191,6 +191,10 @@ NONE = "is a `return` missing?"
 PREDICTED = ((0, 1, 512), (0, 0, 512), (0, 0, 256), (1, 2, 0), (1, 1, 0))
 
 
+def counts_by(of):
+    return lambda producers, consumers, arrivals: of(producers, consumers, {"warp": 1, "lane": 32}[arrivals])
+
+
 def predicted(operation, *state):
     """The right states with another one after that operation."""
     return [[*PREDICTED[:operation], state, *PREDICTED[operation + 1 :]]]
@@ -242,6 +246,26 @@ def predicted(operation, *state):
         (lesson4.use, [lambda i, stages: None], NONE),
         (lesson4.use, [lambda i, stages: [i % stages, i // stages % 2]], None),
         (lesson4.most_stages, [lambda size, blocks: (228 * KB // blocks - 1152.0) // (size + 64)], None),
+        # -- lesson 5
+        (lesson5.counts, [counts_by(lambda p, c, each: (p * each + 1, c * each))], "They are no arrivals"),
+        (lesson5.counts, [counts_by(lambda p, c, each: (1, c * each))], "Count again for full"),
+        (lesson5.counts, [counts_by(lambda p, c, each: (p * each, 3))], "Count again for empty"),
+        (lesson5.counts, [counts_by(lambda p, c, each: (p * each, (p + c) * each))], "all warps"),
+        (lesson5.counts, [counts_by(lambda p, c, each: (p, c * each))], "The count of full is right for"),
+        (lesson5.counts, [counts_by(lambda p, c, each: [p * each, float(c * each)])], None),
+        *((lesson5.bottleneck, [answer], words) for answer, words in (
+            (lambda p, c: "producers" if p["issue"] > 0.5 else "consumers" if c["compute"] > 0.5 else "copies",
+             "only where both roles wait"),
+            (lambda p, c: "producers" if p["issue"] > p["acquire"] else "consumers"
+             if c["compute"] > c["wait"] else "copies", "only where both roles wait"),
+            (lambda p, c: "copies" if p["acquire"] + c["wait"] > 1 else "producers"
+             if p["acquire"] < c["wait"] else "consumers", "only where both roles wait"),
+            (lambda p, c: None, NONE),
+            (lambda p, c: " Producers" if p["acquire"] < 0.3 else "CONSUMERS" if c["wait"] < 0.3 else "copies",
+             None),
+        )),
+        (lesson5.forecast, [lambda issue, share, *of: round(issue / share / math.prod(of))], "rounded"),
+        (lesson5.forecast, [lambda *of: None], NONE),
     ],
 )  # fmt: skip
 def test_what_is_said_of_an_answer(check, answers, words):
@@ -268,6 +292,8 @@ TILE = "03_tile", "import numpy", "CHANNELS, POINTS =" , "ROOM = "
 STAGES = "04_stages", "import numpy", "def work(", "ROW_BYTES ="
 STORE = "meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))"
 MEET = "        cuda.syncwarp()\n    nd.st"
+ROLES = "05_roles", "import numpy", "def work("
+GIVE_BACK = "cuda.syncwarp()\n                    if lane == 0:\n                        release(ring, state)"
 BOXES = "01_boxes", "import numpy", "BOX_BYTES ="
 BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def team("
 
@@ -340,6 +366,19 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
              "producer's"),
             (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncwarp"), "Brackets are missing"),
             (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncthreads()"), None),
+        )),
+        # -- lesson 5
+        *((ROLES, "consumer", [(GIVE_BACK, back)], words) for back, words in (
+            (GIVE_BACK.replace("lane == 0", "tid == LANES"), "Only some of the 3 consumer warps"),
+            (GIVE_BACK.replace("lane == 0", "warp == 1 and lane == 0"), "Only some of the 3 consumer warps"),
+            (GIVE_BACK.replace("state)", "first_state())"), "another stage than it has read"),
+            (GIVE_BACK.replace("state)", "advance(state))"), "another stage than it has read"),
+            (GIVE_BACK.replace("release(ring, state)", "commit(ring, state, TILE_BYTES)"), "on *full*"),
+            (GIVE_BACK.replace("release(ring, state)", "nd.mbarrier_arrive(full_barrier(ring, state))"),
+             "on *full*"),
+            (GIVE_BACK.replace("lane == 0", "lane < 2"), "More than one lane of a warp"),
+            (f"if lane == 0: cuda.syncwarp(); {GIVE_BACK.split(':')[1].strip()}", "outside of any branch"),
+            (GIVE_BACK.replace("lane == 0", "lane == 31"), None),
         )),
     ],
 )  # fmt: skip
