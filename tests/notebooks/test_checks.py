@@ -8,7 +8,17 @@ import lessons
 import numpy as np
 import pytest
 
-from numba_deform.course.lessons import lesson1, lesson2, lesson3, lesson4, lesson5, lesson6, lesson7, lesson9
+from numba_deform.course.lessons import (
+    lesson1,
+    lesson2,
+    lesson3,
+    lesson4,
+    lesson5,
+    lesson6,
+    lesson7,
+    lesson9,
+    lesson11,
+)
 
 KB = 1024
 floor, ceil = math.floor, math.ceil
@@ -111,6 +121,8 @@ FENCE, WRITE = "    nd.fence_proxy_async()\n", "    tile[lane] ="
         ([(FENCE, f"    if lane < 16:\n    {FENCE}")], "in one lane only"),
         ([(FENCE, "    nd.fence_proxy_async_global()\n")], "is for global memory"),
         ([(FENCE, "    cuda.syncthreads()\n")], "This orders ordinary accesses"),
+        ([(FENCE, "    nd.fence_proxy_async\n")], "Brackets are missing"),
+        ([(FENCE, "    nd.fence_proxy_tensormap_acquire_sys(data)\n")], "is for tensor maps"),
     ],
 )
 def test_where_a_proxy_fence_stands(changes, words):
@@ -266,6 +278,16 @@ def predicted(operation, *state):
         )),
         (lesson5.forecast, [lambda issue, share, *of: round(issue / share / math.prod(of))], "rounded"),
         (lesson5.forecast, [lambda *of: None], NONE),
+        # -- lesson 11
+        *((lesson11.element, [answer], words) for answer, words in (
+            (lambda lane, i: (lane // 4 + i // 2, 2 * (lane % 4) + i % 2), "c2 and c3 are eight rows below"),
+            (lambda lane, i: (lane // 4 + 4 * (i // 2), 2 * (lane % 4) + i % 2), "c2 and c3 are eight rows "
+             "below"),
+            (lambda lane, i: (lane // 4, 2 * (lane % 4) + i % 2 + 8 * (i // 2)), "c2 and c3 are eight rows "
+             "below"),
+            (lambda lane, i: (2 * (lane % 4) + i % 2, lane // 4 + 8 * (i // 2)), "the row comes first"),
+            (lambda lane, i: None, NONE),
+        )),
     ],
 )  # fmt: skip
 def test_what_is_said_of_an_answer(check, answers, words):
@@ -275,6 +297,9 @@ def test_what_is_said_of_an_answer(check, answers, words):
 
 
 def test_words_in_another_form():
+    assert lesson6.standstill("Empty", " full", 2.0).passed
+    assert lesson6.order("Between A  and C").passed
+    assert lesson6.notice(["cpu engine"]).passed and lesson6.notice("CPUEngine").passed
     for words in (("arrivals", "bytes", "parity"), ("Arrivals", " BYTES ", "par ity")):
         assert lesson2.diagnose(**dict(zip("ABC", words, strict=True))).passed
 
@@ -294,6 +319,11 @@ STORE = "meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))"
 MEET = "        cuda.syncwarp()\n    nd.st"
 ROLES = "05_roles", "import numpy", "def work("
 GIVE_BACK = "cuda.syncwarp()\n                    if lane == 0:\n                        release(ring, state)"
+DEBUGGING = "06_debugging", "import numpy", "STAGES, ITEMS", "LANES = 32", "POINTS, THREADS =", "EMPTY, WRITING"
+SYNC = "cuda.syncwarp()\n    nd.st"
+LOOK = "nd.ld_acquire_cta_shared_b32(flag)"
+TENSOR = "11_tensor_cores", "import numpy", "def build_read", "def multiply"
+ROUNDED = "steps = (depth + DEPTH - 1) // DEPTH"
 BOXES = "01_boxes", "import numpy", "BOX_BYTES ="
 BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def team("
 
@@ -379,6 +409,44 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             (GIVE_BACK.replace("lane == 0", "lane < 2"), "More than one lane of a warp"),
             (f"if lane == 0: cuda.syncwarp(); {GIVE_BACK.split(':')[1].strip()}", "outside of any branch"),
             (GIVE_BACK.replace("lane == 0", "lane == 31"), None),
+        )),
+        # -- lesson 6
+        *((DEBUGGING, "rounds", [("my_rounds = POINTS", f"my_rounds = {rounds}")], words) for rounds, words in (
+            ("POINTS + 1", "There are 4 weights"),
+            ("THREADS", "There are 4 weights"),
+            ("queries", "There are 4 weights"),
+        )),
+        *((DEBUGGING, "warp_sync", [(SYNC, SYNC.replace("cuda.syncwarp()", line))], words) for line, words in (
+            ("pass", "Nothing makes the lanes meet"),
+            ("nd.fence_mbarrier_init()", "A fence orders what *one* thread does"),
+            ("cuda.syncwarp", "Brackets are missing"),
+            ("syncwarp()", "The engine stops it: NotCompiled"),
+            ("nd.mbarrier_arrive(full + 8 * stage)", "counts as the producer's"),
+            ("nd.mbarrier_wait(full + 8 * stage, parity)", "Waiting for full once more"),
+            ("cuda.syncthreads()", None),
+        )),
+        *((DEBUGGING, "ready", [("taken = seen == READY", taken)], words) for taken, words in (
+            (f"while seen != READY:\n            seen = {LOOK}\n        taken = True", "and yet it waits"),
+            (f"while {LOOK} != READY:\n            pass\n        taken = True", "and yet it waits"),
+            ("taken = seen > WRITING", None),
+        )),
+        # -- lesson 11
+        *((TENSOR, "place", [("chunk ^ (row & 7)", chunk)], words) for chunk, words in (
+            ("chunk ^ (row % 4)", "rows 4, 5, 6, 7 are wrong. Which *three* bits"),
+            ("chunk ^ (2 * row & 7)", "rows 1, 2, 3, 4, 5, 6, 7 are wrong"),
+            ("chunk ^ (row // 2 & 7)", "rows 1, 2, 3, 4, 5, 6, 7 are wrong"),
+            ("chunk", "without a swizzle"),
+        )),
+        *((TENSOR, "b_place", [change], words) for change, words in (
+            (("lane >> 3 & 1", "lane >> 3"), "Chunks go from 0 to 7"),
+            (("2 * k", "16 * k"), "Chunks go from 0 to 7"),
+            (("lane >> 4", "lane >> 3"), "Rows go from 0 to 15"),
+        )),
+        *((TENSOR, "whole", [change], words) for change, words in (
+            ((ROUNDED, "steps = depth // DEPTH + 1"), "where 2 hold all of it"),
+            ((ROUNDED, "steps = (depth + DEPTH) // DEPTH"), "where 2 hold all of it"),
+            (("y < out.shape[0] and x < out.shape[1]", "y < out.shape[1] and x < out.shape[0]"), "(rows, "
+             "columns)"),
         )),
     ],
 )  # fmt: skip
