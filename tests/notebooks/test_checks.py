@@ -18,6 +18,7 @@ from numba_deform.course.lessons import (
     lesson7,
     lesson9,
     lesson11,
+    lesson12,
 )
 
 KB = 1024
@@ -207,6 +208,15 @@ def counts_by(of):
     return lambda producers, consumers, arrivals: of(producers, consumers, {"warp": 1, "lane": 32}[arrivals])
 
 
+def blocks_by(x_of, y_of):
+    return lambda rows, columns, across, down: [x_of(columns, across), y_of(rows, down)]
+
+
+def masks(rank, across, down):
+    y, x = divmod(rank, across)
+    return sum(1 << across * y + i for i in range(across)), sum(1 << across * j + x for j in range(down))
+
+
 def predicted(operation, *state):
     """The right states with another one after that operation."""
     return [[*PREDICTED[:operation], state, *PREDICTED[operation + 1 :]]]
@@ -288,6 +298,18 @@ def predicted(operation, *state):
             (lambda lane, i: (2 * (lane % 4) + i % 2, lane // 4 + 8 * (i // 2)), "the row comes first"),
             (lambda lane, i: None, NONE),
         )),
+        # -- lesson 12
+        (lesson12.grid, [blocks_by(lambda n, of: -(-n // (16 * of)) * of, lambda n, of: -(-n // 16))],
+         "1 is no multiple of the cluster, which has down = 2"),
+        (lesson12.grid, [blocks_by(*[lambda n, of: -(-n // (16 * of))] * 2)], "A grid counts blocks"),
+        (lesson12.grid, [lambda *of: None], NONE),
+        (lesson12.grid, [blocks_by(*[lambda n, of: np.ceil(n / 16 / of) * of] * 2)], None),
+        (lesson12.masks, [lambda rank, across, down: (across, down)], "A mask is no count"),
+        (lesson12.masks, [lambda *of: tuple(int(bin(mask)[2:]) for mask in masks(*of))], "read as a decimal "
+         "one"),
+        (lesson12.masks, [lambda n, across, down: masks(n // across + across * (n % across), across, down)],
+         "Row and column of a rank are mixed up"),
+        (lesson12.masks, [lambda *of: np.array(masks(*of))], None),
     ],
 )  # fmt: skip
 def test_what_is_said_of_an_answer(check, answers, words):
