@@ -19,6 +19,7 @@ from numba_deform.course.lessons import (
     lesson9,
     lesson11,
     lesson12,
+    lesson13,
 )
 
 KB = 1024
@@ -217,6 +218,15 @@ def masks(rank, across, down):
     return sum(1 << across * y + i for i in range(across)), sum(1 << across * j + x for j in range(down))
 
 
+def absorb_by(power=np.exp, column=lambda x: x[:, None]):
+    def answer(largest, total, output, scores, values):
+        new = np.maximum(largest, scores.max(axis=1))
+        shrink, powers = power(largest - new), power(scores - column(new))
+        return new, total * shrink + powers.sum(axis=1), output * column(shrink) + powers @ values
+
+    return answer
+
+
 def predicted(operation, *state):
     """The right states with another one after that operation."""
     return [[*PREDICTED[:operation], state, *PREDICTED[operation + 1 :]]]
@@ -310,6 +320,12 @@ def predicted(operation, *state):
         (lesson12.masks, [lambda n, across, down: masks(n // across + across * (n % across), across, down)],
          "Row and column of a rank are mixed up"),
         (lesson12.masks, [lambda *of: np.array(masks(*of))], None),
+        # -- lesson 13
+        *((lesson13.absorb, [absorb_by(**change)], words) for change, words in (
+            ({"power": np.exp2}, "powers of e"),
+            ({"column": lambda x: x}, "`new[:, None]`"),
+            ({"column": lambda x: x.reshape(-1, 1)}, None),
+        )),
     ],
 )  # fmt: skip
 def test_what_is_said_of_an_answer(check, answers, words):
@@ -346,6 +362,7 @@ SYNC = "cuda.syncwarp()\n    nd.st"
 LOOK = "nd.ld_acquire_cta_shared_b32(flag)"
 TENSOR = "11_tensor_cores", "import numpy", "def build_read", "def multiply"
 ROUNDED = "steps = (depth + DEPTH - 1) // DEPTH"
+ATTENTION = "13_flash_attention", "import numpy", "def build_product", "def to_powers"
 BOXES = "01_boxes", "import numpy", "BOX_BYTES ="
 BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def team("
 
@@ -470,6 +487,13 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             (("y < out.shape[0] and x < out.shape[1]", "y < out.shape[1] and x < out.shape[0]"), "(rows, "
              "columns)"),
         )),
+        # -- lesson 13
+        *((ATTENTION, "attend", [change], words) for change, words in (
+            (("product.wait(scores", "product.wait(total"), "You wait for `total` and then read `scores`"),
+            (("product.wait(total", "product.wait(scores"), "You wait for `scores` and then read `total`"),
+            (("product.wait(scores", "nd.wgmma_wait_group_n64(scores"), None),
+        )),
+        (ATTENTION, "multiply", [("2 * k", "2")], "the second 16 of k four times"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_changed_solution(before, exercise, changes, words):

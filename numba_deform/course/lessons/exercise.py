@@ -142,7 +142,7 @@ def exercise(hint, faults=""):
             except SimFault as fault:
                 return Verdict(name, "wrong", fault_message(fault, faults))
             except Exception as error:
-                return Verdict(name, "wrong", _error_message(error))
+                return Verdict(name, "wrong", error_message(error))
 
         check.is_exercise = True
         return check
@@ -163,7 +163,7 @@ def fault_message(fault, faults=""):
     return display.shorten("\n".join(lines).strip())
 
 
-def _error_message(error):
+def error_message(error):
     """An exception in its own words; from the reader's code, with the line and the numbers it was given."""
     text = f"{type(error).__name__}: {error}"
     walk = traceback.walk_tb(error.__traceback__)
