@@ -298,6 +298,15 @@ def predicted(operation, *state):
         )),
         (lesson5.forecast, [lambda issue, share, *of: round(issue / share / math.prod(of))], "rounded"),
         (lesson5.forecast, [lambda *of: None], NONE),
+        # -- lessons 7 to 9
+        (lesson7.data_path, [lambda *of: None], NONE),
+        (lesson7.column_order, [lambda x, row: None], NONE),
+        (lesson7.blocks, [2.5], "is not a number of blocks"),
+        (lesson9.turn, [lambda n, level, *of: None], NONE),
+        (lesson9.turn, [lambda n, level, levels, stages: list(divmod(n * levels + level, stages))[::-1]],
+         "it says"),
+        (lesson9.turn, [lambda n, level, levels, stages: [
+            (n * levels + level) % stages, (n * levels + level) // stages % 2.0]], None),
         # -- lesson 11
         *((lesson11.element, [answer], words) for answer, words in (
             (lambda lane, i: (lane // 4 + i // 2, 2 * (lane % 4) + i % 2), "c2 and c3 are eight rows below"),
