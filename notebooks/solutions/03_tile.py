@@ -142,7 +142,7 @@ def attend(image, locations, weights):
     return total
 
 
-# %% attend wrong: Compare with the formula
+# %% attend wrong: Only a share of its pixel
 def attend(image, locations, weights):
     """The result of one query: one number for each channel."""
     height, width, channels = image.shape
@@ -389,7 +389,7 @@ def attend_near(
         nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
 
 
-# %% skip wrong: where 3 would do
+# %% skip wrong: where 2 would do
 @cuda.jit(device=True, forceinline=True)
 def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height

@@ -47,7 +47,7 @@ def counts(producers, consumers, arrivals):
     return full, empty
 
 
-# %% counts wrong: arrivals come to full
+# %% counts wrong: Count again for full
 def counts(producers, consumers, arrivals):
     each = 32 if arrivals == "lane" else 1
     full = 1

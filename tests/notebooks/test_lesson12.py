@@ -80,6 +80,15 @@ def test_a_release_at_home_and_one_away_is_right(cells, scope):
     assert answer(cells, scope, new=OWN_AND_OTHER).passed
 
 
+@pytest.mark.parametrize("arrive, words", [
+    ("mbarrier_arrive(nd.mapa_shared_cluster(ring.empty(state), nd.lane()))", "takes only one's own"),
+    ("mbarrier_arrive_cluster(ring.empty(state))", "is the address in one's own block"),
+])  # fmt: skip
+def test_what_is_said_of_a_wrong_release(cells, scope, arrive, words):
+    verdict = answer(cells, scope, new=f"if nd.lane() < 2:\n    nd.{arrive}")
+    assert verdict.kind == "wrong" and words in verdict.message
+
+
 @pytest.mark.full
 def test_a_release_by_all_lanes_is_right(cells, scope):
     assert answer(cells, scope, new=ALL_LANES, empty=64).passed
@@ -100,6 +109,9 @@ def test_a_release_before_the_work_is_wrong(cells, scope):
 @pytest.mark.parametrize("old, new, words", [
     ("2 * TILE_BYTES", "TILE_BYTES + TILE_BYTES // 2", "let in too early"),
     ("mask = 3", "mask = 1 << rank", "mask"), ("a + 8 * 128 * rank", "a", "one place"),
+    ("mask = 3", "mask = 1", "Look at the mask"), ("mask = 3", "mask = 7", "A mask has a bit for each block"),
+    ("8 * 128 * rank", "8 * DEPTH * rank", "Eight rows are 512 elements"),
+    ("128 * rank", "128 * (1 - rank)", "The halves of A are exchanged"),
 ])  # fmt: skip
 def test_what_is_said_of_a_wrong_fetch(cells, scope, old, new, words):
     source = cells[1]["fetch"].source

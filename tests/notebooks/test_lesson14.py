@@ -38,3 +38,14 @@ def test_without_a_compiler_it_says_so(monkeypatch, capsys):
 @pytest.mark.parametrize("answer, words", [("33", "not a number"), (True, "not a number")])
 def test_a_number_is_asked_for(answer, words):
     assert words in lesson14.padding(answer, None).message
+
+
+@pytest.mark.parametrize("answer, words", [
+    ("32", "32 turns, but the first is no conflict"), ("0", "How many turns does it take"),
+    ("9 * 8 * 31", "32 columns, not 8"), ("2 * 9 * 32 * 31", "Only one line has conflicts"),
+    ("4 * 31", "of one warp"), ("7", "Count the blocks"), ("96 * 96 / 32 * 31", None),
+])  # fmt: skip
+def test_what_is_said_of_a_count(answer, words):
+    verdict = lesson14.conflicts(eval(answer), scope()["build_transpose"])
+    assert verdict.kind == ("wrong" if words else "right") and (words or "") in verdict.message
+    assert verdict.passed or "8928" not in verdict.message

@@ -22,6 +22,7 @@ import textwrap
 import traceback
 from dataclasses import dataclass
 
+import numpy as np
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ...compiler import Kernel
@@ -39,6 +40,52 @@ def require(condition, sentence):
     """Raise :class:`Wrong` with ``sentence`` unless ``condition`` holds."""
     if not condition:
         raise Wrong(sentence)
+
+
+def refuse(given, *cases):
+    """Raise :class:`Wrong` with ``given`` and the sentence of the first of ``cases``, (holds, sentence), that
+    holds; the last of them always does."""
+    raise Wrong(given + next(sentence for holds, sentence in (*cases, (True, "")) if holds))
+
+
+# --- answers, however they are written ------------------------------------------------------------
+def plain(value):
+    """``value`` with lists and arrays as tuples, and whole numbers of any type as ints."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return tuple(map(plain, value))
+    whole = isinstance(value, np.integer) or isinstance(value, (float, np.floating)) and value.is_integer()
+    return int(value) if whole else value
+
+
+def value_of(answer, *args):
+    """What the reader's function returns, as :func:`plain`; Wrong where it returns nothing."""
+    got = answer(*args)
+    require(got is not None, f"{_name_of(answer)} returns None: is a `return` missing?")
+    return plain(got)
+
+
+def _name_of(answer):
+    name = getattr(answer, "__name__", "")
+    return f"`{name}`" if name.isidentifier() else "It"
+
+
+def number(answer, what="number. Write a whole one", name=""):
+    """``answer`` as an int; Wrong if it is no whole number: it is not a ``what``. ``name`` is the answer's."""
+    got = plain(answer)
+    whole = isinstance(got, int) and not isinstance(got, bool)
+    require(whole, f"{name and name + ' = '}{answer!r} is not a {what}.")
+    return got
+
+
+def choice(answer, names):
+    """That one of ``names`` which ``answer`` is, but for its case and its blanks; else ``answer``."""
+
+    def bare(text):
+        return "".join(str(text).split()).lower()
+
+    return next((name for name in names if bare(name) == bare(answer)), answer)
 
 
 @dataclass(frozen=True)
@@ -85,6 +132,9 @@ def exercise(hint, faults=""):
                 hole = find_hole(answer, label)
                 if hole:
                     return Verdict(name, "hole", f"{hole} {hint}")
+            uncalled = next(filter(None, map(_uncalled, [*answers, *named.values()])), None)
+            if uncalled:
+                return Verdict(name, "wrong", uncalled)
             try:
                 return Verdict(name, "right", function(*answers, **named))
             except Wrong as wrong:
@@ -92,7 +142,7 @@ def exercise(hint, faults=""):
             except SimFault as fault:
                 return Verdict(name, "wrong", fault_message(fault, faults))
             except Exception as error:
-                return Verdict(name, "wrong", _error_message(error))
+                return Verdict(name, "wrong", error_message(error))
 
         check.is_exercise = True
         return check
@@ -113,7 +163,7 @@ def fault_message(fault, faults=""):
     return display.shorten("\n".join(lines).strip())
 
 
-def _error_message(error):
+def error_message(error):
     """An exception in its own words; from the reader's code, with the line and the numbers it was given."""
     text = f"{type(error).__name__}: {error}"
     walk = traceback.walk_tb(error.__traceback__)
@@ -164,10 +214,42 @@ def _ours(function):
     return (function.__module__ or "").startswith("numba_deform.")
 
 
+def _source(function):
+    """(lines, number of the first, syntax tree) of a function; OSError or SyntaxError where there is none."""
+    lines, first = inspect.getsourcelines(function)
+    return lines, first, ast.parse(textwrap.dedent("".join(lines)))
+
+
+def _uncalled(answer):
+    """A sentence about a line of the reader's that is the name of a function and no call, or None."""
+    for function in [] if isinstance(answer, (tuple, list, dict)) else _functions(answer):
+        try:
+            _, first, tree = _source(function)
+        except (OSError, SyntaxError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, (ast.Name, ast.Attribute)):
+                line = f"Line {first + node.lineno - 1}: `{ast.unparse(node)}`"
+                return f"{line} is named there, and not called. Brackets are missing."
+
+
+def under_if(kernel, start, *tests):
+    """Whether, in the source of a reader's kernel, all calls and assignments whose text begins with ``start``
+    stand in an ``if`` that tests one of the names ``tests``; False where there are none."""
+    tree = _source(kernel.py_func)[2]
+    branches = [
+        branch for branch in ast.walk(tree) if isinstance(branch, ast.If)
+        and {node.id for node in ast.walk(branch.test) if isinstance(node, ast.Name)} & set(tests)
+    ]  # fmt: skip
+    inside = {id(node) for branch in branches for part in branch.body for node in ast.walk(part)}
+    nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Call, ast.Assign))]
+    found = [id(node) in inside for node in nodes if ast.unparse(node).startswith(start)]
+    return bool(found) and all(found)
+
+
 def _hole_in_source(function):
     try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        lines, first, tree = _source(function)
     except (OSError, SyntaxError):  # typed at a prompt, or a lambda in the middle of a line
         return f"`{function.__name__}` still has a hole." if _loads_ellipsis(function) else None
     slices = [n.slice for n in ast.walk(tree) if isinstance(n, ast.Subscript)]

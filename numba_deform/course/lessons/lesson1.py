@@ -6,7 +6,7 @@ import numpy as np
 
 from ...engines.tensormap import TensorMap, TensorMapArray
 from ..bugs.base import poison
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, number, plain, refuse, require, value_of
 from .running import run
 
 PICTURE, BOX = (48, 40, 32), (12, 8, 32)  # the notebook's feature map and box: width, height, channels
@@ -20,53 +20,59 @@ ITEMSIZE = 2
 @exercise("A pixel's centre lies at x + 0.5. Which pixel's centre is the last one at or left of u * width?")
 def tile_corner(answer):
     """answer(u, v, head, width, height, channels) -> (c, x, y), coordinates of the 2x2 tile."""
+    # Each of them decides: ceil, the nearest centre, ties, heads, outside of the centres, on a centre.
     for u, v, head, width, height in (
-        (0.5, 0.25, 0, 48, 40), (0.3, 0.9, 2, 48, 40), (0.71, 0.33, 1, 20, 13), (0.001, 0.002, 1, 48, 40),
+        (0.41, 0.32, 0, 48, 40), (0.71875, 0.6875, 0, 32, 16), (0.3, 0.9, 2, 48, 40), (0.71, 0.33, 1, 20, 13),
+        (0.001, 0.002, 1, 48, 40), (0.21875, 0.1875, 1, 48, 40),
     ):  # fmt: skip
         given = f"For u={u}, v={v}, head={head} on {width} x {height} pixels it says "
-        got = answer(u, v, head, width, height, 32)
+        got = value_of(answer, u, v, head, width, height, 32)
         require(
             isinstance(got, tuple) and len(got) == 3, f"{given}{got!r}, and not a tuple (c, x, y)."
         )
         x, y = u * width - 0.5, v * height - 0.5
         expected = (head * 32, math.floor(x), math.floor(y))
-        if tuple(got) == expected:
-            continue
-        given += f"{tuple(got)}. "
-        require(
-            tuple(got) not in (expected[::-1], (expected[0], *expected[:0:-1])),
-            given + "The order is innermost first: channel, then x, then y.",
-        )
-        require(
-            got[1:] != expected[1:],
-            given
-            + f"The heads lie one after another in dimension 0: head {head} starts at channel {expected[0]}.",
-        )
-        require(
-            got[1:] != (int(x), int(y)),
-            given
-            + "int() rounds towards zero, so left of the first centre it stays in the picture. The tile "
-            "starts at -1 there: take math.floor.",
-        )
-        require(
-            got[1:] != (math.floor(u * (width - 1)), math.floor(v * (height - 1))),
-            given
-            + "It puts 0 and 1 on the centres of the outer pixels. Here they are the edges of the picture, and "
-            "centres lie half a pixel inside.",
-        )
-        require(
-            all(c == math.floor(c) for c in got),
-            given + "A coordinate is a whole number: take math.floor.",
-        )
-        require(
-            got[1:] != (math.floor(u * width), math.floor(v * height)),
-            given + "It forgets the half pixel: the centre of pixel 0 lies at 0.5, not at 0.",
-        )
-        raise Wrong(given + f"{expected} are the pixels whose centres surround the sample.")
+        if got != expected:
+            cut = plain(answer(-0.1, -0.1, head, width, height, 32))[1:] == (0, 0)
+            refuse(f"{given}{got}. ", *_wrong_corners(got, expected, (u, v), (width, height), cut))
     return (
         "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, and "
         "TMA allows that: what lies outside arrives as zeros."
     )
+
+
+def _wrong_corners(got, right, place, size, cut):
+    """Of ``tile_corner``: (whether ``got`` is that mistake, what to say); ``cut``: it never gets below 0."""
+    x, y = (of * pixels - 0.5 for of, pixels in zip(place, size, strict=True))
+    (u, v), (width, height) = place, size
+
+    def rounded(way):
+        return got[1:] == (way(x), way(y))
+
+    return (
+        (got in (right[::-1], (right[0], *right[:0:-1])), "The order is innermost first: channel, then x, then "
+         "y."),
+        (rounded(math.floor), f"The heads lie one after another in dimension 0: head {right[0] // 32} starts "
+         f"at channel {right[0]}."),
+        (rounded(int) and cut, "It is cut off at 0. Left of the first centre the tile starts at -1, outside of "
+         "the picture, and that is allowed."),
+        (rounded(int), "int() rounds towards zero, so left of the first centre it stays in the picture. The "
+         "tile starts at -1 there: take math.floor."),
+        (got[1:] == (math.floor(u * (width - 1)), math.floor(v * (height - 1))), "It puts 0 and 1 on the "
+         "centres of the outer pixels. Here they are the edges of the picture, and centres lie half a pixel "
+          "inside."),
+        (got[1:] == (math.floor(u * height - 0.5), math.floor(v * width - 0.5)), "Width and height are "
+         "exchanged: u goes across the picture, v down."),
+        (any(c != math.floor(c) for c in got), "A coordinate is a whole number: take math.floor."),
+        (got[1:] == (math.floor(u * width), math.floor(v * height)) and not rounded(round), "It forgets the "
+         "half pixel: the centre of pixel 0 lies at 0.5, not at 0."),
+        (x == right[1] and y == right[2], "The sample lies on a pixel's centre, and that pixel is the last one "
+         "*at* or left of it."),
+        (rounded(math.ceil) and not rounded(round), "It is rounded up: the first centre *right* of the "
+         "sample."),
+        (rounded(round), "It is rounded to the nearest centre, which may lie right of the sample."),
+        (True, f"{right} are the pixels whose centres surround the sample."),
+    )  # fmt: skip
 
 
 @exercise(f"The box of 12 x 8 pixels has its corner at x={CORNER[0]}, y={CORNER[1]}. Draw it, and count.")
@@ -75,6 +81,7 @@ def zero_fill(filled, expect):
     width, height, channels = BOX
     across, down = width + CORNER[0], PICTURE[1] - CORNER[1]
     inside, whole = across * down, width * height
+    filled, expect = number(filled, name="filled"), number(expect, name="expect")
     require(
         filled != whole - inside,
         f"{filled} is the number of pixels outside. Count elements: each pixel has {channels} channels.",
@@ -91,6 +98,10 @@ def zero_fill(filled, expect):
         filled != ((width - across) * height + (height - down) * width) * channels,
         f"{filled} counts a corner of the box twice: the {(width - across) * (height - down)} pixels that are "
         "outside in x and in y.",
+    )
+    require(
+        filled != (whole - inside) * channels * ITEMSIZE,
+        f"{filled} is in bytes. `filled` counts elements, `expect` counts bytes.",
     )
     require(
         filled == (whole - inside) * channels,
@@ -118,45 +129,50 @@ def zero_fill(filled, expect):
 def block_corner(kernel, engine=None):
     """A kernel (map, out, across): block b writes box b of the picture to out[b]."""
     width, height, channels = BOX
-    across, down = PICTURE[0] // width, PICTURE[1] // height
-    rng = np.random.default_rng(1)
-    picture = rng.standard_normal((PICTURE[1], PICTURE[0], channels)).astype(np.float16)
-    maps = TensorMapArray([TensorMap.of(picture, (channels, width, height))])
-    out = poison(across * down, height, width, channels, dtype=np.float16)
-    run(kernel, across * down, (maps, out, across), engine=engine)
+    for wide, high in (PICTURE[:2], (3 * width, 2 * height)):  # a row has four boxes, or three
+        across, down = wide // width, high // height
+        picture = np.random.default_rng(1).standard_normal((high, wide, channels)).astype(np.float16)
+        maps = TensorMapArray([TensorMap.of(picture, (channels, width, height))])
+        out = poison(across * down, height, width, channels, dtype=np.float16)
+        run(kernel, across * down, (maps, out, across), engine=engine)
+        _require_boxes(out, maps[0], picture, across)
+    return "Every box of the picture arrived once, each in its place."
+
+
+MISPLACED = (  # (corner of block b in this column and row, what is wrong with it)
+    (lambda column, row, b: (column, row), "The boxes overlap: block 1 starts one pixel to the right of block "
+     "0. Coordinates count pixels, not boxes."),
+    (lambda column, row, b: (row * BOX[1], column * BOX[0]), "The picture comes out with x and y exchanged: "
+     "columns go with x, which comes before y."),
+    (lambda column, row, b: (row * BOX[0], column * BOX[1]), "The boxes come column by column: block 1 should "
+     "be right of block 0, and it is below it."),
+    (lambda column, row, b: (column * BOX[1], row * BOX[0]), "Width and height of a box are exchanged: x goes "
+     "on by the width, y by the height."),
+    (lambda column, row, b: (b * BOX[0], row * BOX[1]), "x goes on from row to row, out of the picture. Each "
+     "row of boxes begins at x = 0 again."),
+    (lambda column, row, b: (column * BOX[0], b * BOX[1]), "Every block goes further down. The blocks of one "
+     "row have the same y."),
+)  # fmt: skip
+
+
+def _require_boxes(out, tensor_map, picture, across):
+    """Wrong unless ``out`` holds the boxes of a picture with ``across`` of them in a row."""
+    width, height, _ = BOX
 
     def loads(x, y):
-        return maps[0].load_box((0, x, y)).view(np.float16).reshape(out.shape[1:])
+        return tensor_map.load_box((0, x, y)).view(np.float16).reshape(out.shape[1:])
 
-    def same(corner):
-        return all(
-            np.array_equal(out[b], loads(*corner(b % across, b // across)), equal_nan=True)
-            for b in range(len(out))
-        )
-
-    if same(lambda column, row: (column * width, row * height)):
-        return "Every box of the picture arrived once, each in its place."
-    require(
-        not same(lambda column, row: (column, row)),
-        "The boxes overlap: block 1 starts one pixel to the right of block 0. Coordinates count pixels, "
-        "not boxes.",
-    )
-    require(
-        not same(lambda column, row: (row * height, column * width)),
-        "The picture comes out with x and y exchanged: columns go with x, which comes before y.",
-    )
-    require(
-        not same(lambda column, row: (row * width, column * height)),
-        "The boxes come column by column: block 1 should be right of block 0, and it is below it.",
-    )
+    for corner, sentence in MISPLACED:
+        corners = [corner(b % across, b // across, b) for b in range(len(out))]
+        require(not np.array_equal(out, [loads(*at) for at in corners], equal_nan=True), sentence)
     for b in range(len(out)):
         x, y = b % across * width, b // across * height
         if not np.array_equal(out[b], loads(x, y)):
-            corners = ((x, y) for y in range(PICTURE[1]) for x in range(PICTURE[0]))
+            corners = ((x, y) for y in range(picture.shape[0]) for x in range(picture.shape[1]))
             brought = next((c for c in corners if np.array_equal(out[b], loads(*c))), None)
             other = f"that at x={brought[0]}, y={brought[1]}" if brought else "another"
-            raise Wrong(f"Block {b} should bring the box at x={x}, y={y}, and brings {other}.")
-    raise AssertionError("not reached: some block differs")
+            given = f"With {across} boxes in a row, block {b} should bring the box at x={x}, y={y}, and brings "
+            raise Wrong(given + other + ".")
 
 
 @exercise("How many bytes apart are two pixels that are neighbours in x? In y? Where does the level start?")
@@ -167,8 +183,8 @@ def level_map(answer):
     value = np.random.default_rng(2).standard_normal((B, S, H, C)).astype(np.float16)
     raw = value.reshape(-1).view(np.uint8)
     for b, (width, height, start) in ((0, levels[0]), (0, levels[1]), (1, levels[1])):
-        offset, dims, strides = answer(b, start, width, height, S, H, C, ITEMSIZE)
-        dims, strides, pixel = tuple(dims), tuple(strides), H * C * ITEMSIZE
+        offset, dims, strides = value_of(answer, b, start, width, height, S, H, C, ITEMSIZE)
+        pixel = H * C * ITEMSIZE
         right = (H * C, width, height), (pixel, width * pixel), (b * S + start) * pixel
         _require_form(dims, strides, right, H, C)
         require(
@@ -183,6 +199,11 @@ def level_map(answer):
         require(
             offset != (b * S + start * width) * pixel or not start,
             f"offset = {offset} multiplies `start` by the width. But `start` counts pixels, not rows.",
+        )
+        require(
+            offset != (b * width * height + start) * pixel or not b,
+            f"offset = {offset} takes a batch item for {width} x {height} pixels. That is one level of it, and "
+            "it has the pixels of all levels.",
         )
         require(
             0 <= offset < raw.size,
@@ -219,6 +240,16 @@ def _require_form(dims, strides, right, H, C):
         dims != right[0][::-1],
         f"dims = {dims} begins with the height. The innermost dimension comes first: channels, then x, "
         "then y.",
+    )
+    require(
+        dims != (right[0][0], right[0][2], right[0][1]),
+        f"dims = {dims} has the height before the width. Behind the channels comes x, which goes through the "
+        "pixels of a row.",
+    )
+    require(
+        strides != (right[1][0], right[0][2] * right[1][0]) or right[0][1] == right[0][2],
+        f"strides = {strides}: the second one goes from row to row, and takes the height for the width. How "
+        "many pixels has a row?",
     )
     require(
         dims[0] != C,

@@ -14,7 +14,7 @@ from ...engines.cpu.machine.thread_operations import Instructions
 from ...engines.tensormap import TensorMap, TensorMapArray
 from ...measure.timeline import BLUE, GREY, ORANGE, SERIES
 from . import pictures
-from .exercise import Wrong, exercise, fault_message, require
+from .exercise import Wrong, exercise, fault_message, plain, require
 from .results import results
 from .running import run
 
@@ -336,7 +336,7 @@ def sectors(predicted, by_one, by_four, by_eight, engine=None):
     ):
         grad = np.zeros((SIDE, SIDE, CHANNELS), f"f{itemsize}")
         seen = watch(kernel, 1, [*two, grad])
-        got, counted = predicted[name], (seen.instructions, seen.sectors)
+        got, counted = plain(predicted[name]), (seen.instructions, seen.sectors)
         require(isinstance(got, tuple) and len(got) == 2, f"{name}: {got!r} is not (instructions, sectors).")
         pixel = CHANNELS * itemsize
         given = f"{name}: instructions {got[0]}, sectors {got[1]}. "

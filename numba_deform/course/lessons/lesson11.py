@@ -1,5 +1,7 @@
 """Lesson 11, swizzles and tensor cores: what the engine sees of its kernels, and the checks."""
 
+import inspect
+import re
 from dataclasses import dataclass
 from unittest import mock
 
@@ -12,9 +14,9 @@ from ...engines.cpu.machine.thread import Thread
 from ...engines.gpu.device import find_gpu
 from ...engines.gpu.in_place import launch_in_place
 from ...engines.gpu.launch import launch
-from ...engines.tensormap import TensorMap, TensorMapArray
+from ...engines.tensormap import TensorMap, TensorMapArray, swizzle_offsets
 from .cluster_kernels import BLOCKS, CHUNKS, DEPTH, ROW_BYTES, SIDE, STEPS, build_warp, element_of_c
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, refuse, require, value_of
 from .pictures import wavefronts
 from .results import results
 from .running import run as run_alone
@@ -121,7 +123,7 @@ def measured():
 @exercise("A row is 128 bytes, a chunk 16. Look at row 1 of the picture: where in it does chunk 0 lie?")
 def place(answer, build_read):
     """answer(row, chunk) -> byte of a swizzled tile; build_read(at) -> kernel(map, out)."""
-    got = {(row, c): answer(row, c) for row in range(SIDE) for c in range(CHUNKS)}
+    got = {(row, c): value_of(answer, row, c) for row in range(SIDE) for c in range(CHUNKS)}
     for (row, c), byte in got.items():
         given = f"For row {row} and chunk {c} it says {byte!r}. "
         require(isinstance(byte, (int, np.integer)), given + "A place is a whole number of bytes.")
@@ -142,36 +144,40 @@ def place(answer, build_read):
         not seen.wrong or seen.wavefronts > seen.matrices,
         f"{turns}, so all banks are used. But {others}: it is a swizzle, and not the one that TMA has done.",
     )
-    require(not seen.wrong, f"{turns}, and {others}: without a swizzle the chunk would lie there.")
+    plain = all(byte == ROW_BYTES * row + 16 * c for (row, c), byte in got.items())
+    require(not plain, f"{turns}, and {others}: without a swizzle the chunk would lie there.")
+    right = swizzle_offsets(SIDE * ROW_BYTES, "128B")[::16].reshape(SIDE, CHUNKS)
+    rows = sorted({row for (row, c), byte in got.items() if row < CHUNKS and byte != right[row, c]})
+    require(
+        not seen.wrong,
+        f"{turns}, and {others}: of the first eight rows {', '.join(map(str, rows))} are wrong. Which *three* "
+        "bits of the row does a swizzle use?",
+    )
     return f"All values are right. {turns}: one each. XOR is its own inverse, so the same formula undoes it."
 
 
 @exercise("The picture of C: which two columns has lane 1, and in which rows has it c0 and c2?")
 def element(answer):
     """answer(lane, i) -> (row, column) of c0 .. c3 of a 16x8 product."""
-    for lane in range(32):
-        for i in range(4):
-            got, right = answer(lane, i), element_of_c.py_func(lane, i)
-            if got == right:
-                continue
-            given = f"Lane {lane}, c{i}: it says {got!r}. "
-            require(isinstance(got, tuple) and len(got) == 2, given + "Two numbers: (row, column).")
-            row, column = got
-            require(got != right[::-1], given + "Those are exchanged: the row comes first.")
-            require(
-                got != (lane // 4 + 8 * (i % 2), 2 * (lane % 4) + i // 2),
-                given + "c1 is right of c0, in the same row; c2 and c3 are eight rows below.",
-            )
-            require(
-                row == right[0] or row + 8 != right[0],
-                given + "c2 and c3 are eight rows below c0 and c1.",
-            )
-            require(row == right[0], given + "Four neighbouring lanes share a row.")
-            require(
-                column != lane % 4,
-                given + "A lane has two columns next to each other, so its first one is even.",
-            )
-            raise Wrong(given + "The row is right; c0 and c1 are neighbours in it, and so are c2 and c3.")
+    says = {at: (value_of(answer, *at), element_of_c.py_func(*at)) for at in np.ndindex(32, 4)}
+    exchanged = all(got == right[::-1] for got, right in says.values())
+    for (lane, i), (got, right) in says.items():
+        if got == right:
+            continue
+        given = f"Lane {lane}, c{i}: it says {got!r}. "
+        require(isinstance(got, tuple) and len(got) == 2, given + "Two numbers: (row, column).")
+        row, column = got
+        below = "c2 and c3 are eight rows below c0 and c1"
+        refuse(
+            given,
+            (exchanged, "Those are exchanged: the row comes first."),
+            (got == (lane // 4 + 8 * (i % 2), 2 * (lane % 4) + i // 2), "c1 is right of c0, in the same row; "
+             f"{below}."),
+            (row != right[0] and i > 1, f"{below}, in the same columns."),
+            (row != right[0], "Four neighbouring lanes share a row."),
+            (column == lane % 4, "A lane has two columns next to each other, so its first one is even."),
+            (True, "The row is right; c0 and c1 are neighbours in it, and so are c2 and c3."),
+        )  # fmt: skip
     a, b = operands(1)
     args = arguments(a, b[:SIDE])
     run(build_warp(element=function(answer)), 1, args, engine="cpu")
@@ -182,6 +188,11 @@ def element(answer):
 @exercise("Lanes 8m to 8m + 7 give the rows of matrix m. Which eight columns of C is it for, which half of k?")
 def b_place(answer, engine=None):
     """answer(lane, k) -> (row, chunk), a device function."""
+    for lane, k in np.ndindex(32, DEPTH // 16):
+        row, chunk = value_of(answer.py_func, lane, k)
+        given = f"For lane {lane} and k = {k} it says row {row}, chunk {chunk}. "
+        require(0 <= row < SIDE, given + f"Rows go from 0 to {SIDE - 1}, for 16 columns of C.")
+        require(0 <= chunk < CHUNKS, given + f"Chunks go from 0 to {CHUNKS - 1}, and hold 8 elements each.")
     a, b = operands(2)
     kernel, right = build_warp(answer), expected(a, b[:SIDE])
 
@@ -245,20 +256,27 @@ def whole(build, engine=None):
             run(kernel, grid, [*maps, out, depth, across], engine=where)
             if not np.array_equal(out, expected(a, b)):
                 given = f"For a C of {rows} x {columns} and {depth} along k: "
-                raise Wrong(given + _what_is_wrong_with_whole(out, a, b))
+                raise Wrong(given + _what_is_wrong_with_whole(out, a, b, kernel))
         if rows == SIDE:
             loads = simulate(kernel, grid, args=[*maps, out, depth, across], trace=True).events
             asked = sum(event.kind == "issue" for event in loads) // (2 * grid)
             require(
-                asked <= depth // DEPTH + 1,
+                asked != depth // DEPTH + 1,
+                f"It asks for {asked} tiles along k, where {asked - 1} hold all of it. Is there one more where "
+                "the last one is full?",
+            )
+            require(
+                asked <= depth // DEPTH,
                 f"It asks for {asked} tiles along k, where {depth // DEPTH} hold all of it: `depth` counts "
                 "elements, and the others bring zeros.",
             )
     return "Rows, columns and k of any length: zeros do the rest, and only the stores look where C ends."
 
 
-def _what_is_wrong_with_whole(out, a, b):
+def _what_is_wrong_with_whole(out, a, b, kernel):
     rows, columns = out.shape
+    if re.search(r"\by\s*<=?\s*out\.shape\[1\]|\bx\s*<=?\s*out\.shape\[0\]", inspect.getsource(kernel.py_func)):
+        return "some elements are never written. out.shape is (rows, columns): which of them bounds y?"
     full = a.shape[1] // DEPTH * DEPTH
     if full < a.shape[1] and np.array_equal(out, expected(a[:, :full], b[:, :full])):
         return f"the last {a.shape[1] - full} elements along k are left out. Round up."

@@ -1,13 +1,15 @@
 """Lesson 12, clusters: what the engine sees of two blocks that share a load, and the checks."""
 
 from itertools import product
+from types import FunctionType
+from unittest import mock
 
 import numpy as np
 
 from ...engines import faults
 from ...engines.cpu import SimFault, simulate
-from .cluster_kernels import BLOCKS, SIDE, STEPS, pair
-from .exercise import Wrong, exercise, fault_message, require
+from .cluster_kernels import BLOCKS, DEPTH, SIDE, STEPS, pair
+from .exercise import Wrong, exercise, fault_message, require, value_of
 from .lesson11 import arguments, expected, operands, run
 
 
@@ -39,22 +41,23 @@ def grid(answer):
     for (rows, columns), (across, down) in product(((64, 64), (16, 80), (70, 33)), SHAPES):
         tiles = -(-columns // SIDE), -(-rows // SIDE)
         right = tuple(-(-n // of) * of for n, of in zip(tiles, (across, down), strict=True))
-        got = answer(rows, columns, across, down)
+        got = value_of(answer, rows, columns, across, down)
         if got == right:
             continue
         given = f"For a C of {rows} x {columns} and clusters of {across} x {down} it says {got!r}. "
         require(isinstance(got, tuple) and len(got) == 2, given + "Two numbers: (x, y).")
         reached = tuple(-(-n // (SIDE * of)) for n, of in zip((columns, rows), (across, down), strict=True))
         across_first = tuple(-(-n // of) * of for n, of in zip(tiles[::-1], (down, across), strict=True))[::-1]
-        require(got != reached, given + "A grid counts blocks, not clusters.")
+        require(got != reached or got == tiles, given + "A grid counts blocks, not clusters.")
         require(
             got not in (right[::-1], across_first[::-1]),
             given + "x counts along a row of C, so it takes the columns, and `across`.",
         )
         larger = tuple(n > 4 * t + 4 for n, t in zip(got, tiles, strict=True))
         require(not any(larger), given + f"A tile has 16 elements each way: {tiles} tiles cover C.")
-        if any(n % of for n, of in zip(got, (across, down), strict=True)):
-            raise Wrong(given + "That is no multiple of the cluster, and the launch is refused. Round up.")
+        for n, of, name in zip(got, (across, down), ("across", "down"), strict=True):
+            no = f"{n} is no multiple of the cluster, which has {name} = {of}: the launch is refused. Round up."
+            require(n % of == 0, given + no)
         require(
             all(n >= t for n, t in zip(got, tiles, strict=True)),
             given + f"So many blocks do not cover C, which has {tiles} tiles. Round up, not down.",
@@ -70,10 +73,14 @@ def masks(answer):
         for rank in range(across * down):
             x, y = rank % across, rank // across
             same = [across * y + i for i in range(across)], [across * j + x for j in range(down)]
-            right, got = tuple(sum(1 << r for r in ranks) for ranks in same), answer(rank, across, down)
+            right, got = tuple(map(_mask, same)), value_of(answer, rank, across, down)
             if got != right:
                 raise Wrong(_what_is_wrong_with_masks(got, right, same, rank, across, down))
     return "A block's tile of A goes along its row of the cluster, its tile of B down its column."
+
+
+def _mask(ranks):
+    return sum(1 << rank for rank in ranks)
 
 
 def _what_is_wrong_with_masks(got, right, same, rank, across, down):
@@ -83,6 +90,14 @@ def _what_is_wrong_with_masks(got, right, same, rank, across, down):
     if not all(isinstance(mask, (int, np.integer)) for mask in got):
         return given + "A mask is a number with a bit for each rank: 5 = 1 << 0 | 1 << 2 is ranks 0 and 2."
     own, every = 1 << rank, (1 << across * down) - 1
+    y, x = rank % across, rank // across
+    mixed = _mask(across * y + i for i in range(across)), _mask(across * j + x for j in range(down))
+    if got == (across, down):
+        return given + "A mask is no count: which ranks are they? Each rank has a bit."
+    if got == tuple(int(f"{mask:b}") for mask in right):
+        return given + "Those are the digits of a binary number, read as a decimal one."
+    if got == mixed:
+        return given + "Row and column of a rank are mixed up: the ranks go along a row of the cluster first."
     if got == right[::-1]:
         return given + "They are exchanged: blocks beside each other share A, blocks below each other share B."
     if got == tuple(mask & ~own for mask in right):
@@ -109,6 +124,9 @@ FETCH_FAULTS = dict.fromkeys(
     "the other block fetches a half, and a tile of B. Its own barrier counts all of them.",
     faults.CopyCollision: "Both halves of A go to one place. The block of rank 1 fetches the lower eight rows, "
     "and they belong behind the upper ones.",
+    faults.NotInCluster: "A mask has a bit for each block of the cluster, and here are two: ranks 0 and 1.",
+    faults.MissingArrivals: "A block never gets its half of A, so its consumer never comes. Look at the mask: "
+    "bit r sends the box into the block of rank r as well.",
     faults.MissingBytes: "A full barrier waits for bytes that nobody sends. Count what comes into one "
     "block, and look at the mask: bit r sends the box into the block of rank r as well.",
 }
@@ -125,10 +143,13 @@ def fetch(answer, engine=None):
         try:
             _check_pair(pair(2, answer), a, b, landing=landing, seed=seed)
         except faults.CopyCollision as fault:
-            if " into b[" not in fault.what:
-                raise
             why = "A half of A is fetched into the tile of B. The lower half begins in the middle of the tile "
-            raise Wrong(fault_message(fault, why + "of A, not behind it.")) from None
+            why += "of A, not behind it."
+            if " into b[" not in fault.what:
+                if _bytes_to_the_lower_half(answer) != SIDE // 2 * DEPTH:
+                    raise
+                why = f"An address counts bytes. Eight rows are {SIDE // 2 * DEPTH} elements."
+            raise Wrong(fault_message(fault, why)) from None
     if engine == "gpu":
         _check_pair(pair(2, answer), a, b, engine=engine)
     return (
@@ -137,11 +158,24 @@ def fetch(answer, engine=None):
     )
 
 
+def _bytes_to_the_lower_half(fetch):
+    """How far behind the half of rank 0 a reader's ``fetch`` puts that of rank 1."""
+    halves = []
+    for rank in range(2):
+        device = mock.MagicMock(**{f"{name}.side_effect": int for name in ("int32", "uint32")})
+        python = FunctionType(fetch.py_func.__code__, {**fetch.py_func.__globals__, "nd": device})
+        python(*[0] * 6, rank, 0)
+        halves.append(device.cp_async_bulk_tensor_2d_multicast.call_args.args[0])
+    return halves[1] - halves[0]
+
+
 def _check_pair(kernel, a, b, engine="cpu", **simulated):
     """Run the kernel of a cluster; Wrong unless its product is right."""
     args = arguments(a, b, SIDE // 2)
     run(kernel, BLOCKS, args, engine=engine, cluster=BLOCKS, **simulated)
     wrong = np.count_nonzero(args[2] != expected(a, b))
+    exchanged = np.array_equal(args[2], expected(np.roll(a, SIDE // 2, axis=0), b))
+    require(not exchanged, "The halves of A are exchanged: that of rank 0 is the upper one.")
     where = "On the GPU" if engine == "gpu" else "No rule is broken, but"
     require(not wrong, f"{where} {wrong} of the {args[2].size} elements of C are wrong.")
 
@@ -196,6 +230,17 @@ def meet(build, fetch, engine=None):
             why = "An empty barrier expects more arrivals than come. Count who calls an arrive on it in one "
             why += "lap: the consumers of both blocks, and of each warp as many lanes as arrive there."
             raise Wrong(fault_message(fault, why)) from None
+        except faults.NotABarrier as fault:
+            if "shared::cluster" not in fault.what:
+                raise
+            why = "That is the address of another block's barrier, and this arrive takes only one's own. There "
+            raise Wrong(fault_message(fault, why + "is an arrive for barriers of the cluster.")) from None
+        except faults.RefillRace as fault:
+            names = built.py_func.__code__.co_names
+            if "mbarrier_arrive_cluster" not in names or "mapa_shared_cluster" in names:
+                raise
+            why = "`ring.empty(state)` is the address in one's own block, so all arrivals come there. Which "
+            raise Wrong(fault_message(fault, why + "function makes another block's of it?")) from None
         except faults.TooManyArrivals as fault:
             if "ring.full" not in fault.what or "fetch" in fault.source:
                 raise

@@ -1,11 +1,14 @@
 """Lesson 13, wgmma and FlashAttention: the checks, and what was measured of attention."""
 
+import inspect
+import re
+
 import numpy as np
 
 from ...engines import faults
 from ...engines.cpu import SimFault
 from ...engines.tensormap import TensorMap, TensorMapArray
-from .exercise import Wrong, exercise, fault_message, require
+from .exercise import Wrong, error_message, exercise, fault_message, require
 from .results import results
 from .running import run
 
@@ -60,7 +63,8 @@ def multiply(answer, build_product, engine=None):
             "The sums are those of only the last 16 of k: each product forgets the one before. `keep` is 0 "
             "for the first one alone.",
         )
-        require(not np.array_equal(out, 4 * parts[0]), "It multiplies the first 16 of k four times.")
+        for part, which in zip(parts, ("first", "second"), strict=False):
+            require(not np.array_equal(out, 4 * part), f"It multiplies the {which} 16 of k four times.")
         half = sum(a[:, k : k + 16] @ b[:, k : k + 16].T for k in range(0, SIDE // 2, 8))
         require(
             not np.array_equal(out, half),
@@ -86,8 +90,14 @@ def absorb(answer):
     for tile in range(3):
         before = largest, total, output
         with np.errstate(all="ignore"):
-            got = answer(*before, scores[tile], values[tile])
-        require(isinstance(got, tuple) and len(got) == 3, "It returns (largest, total, output).")
+            try:
+                got = answer(*before, scores[tile], values[tile])
+            except ValueError as error:
+                if not re.search(r"\((\d+),\d+\) \(\1,\)", str(error)):
+                    raise
+                column = "One number for each query goes with a row for each as a column: `new[:, None]`."
+                raise Wrong(f"{column}\n{error_message(error)}") from None
+        require(isinstance(got, (tuple, list)) and len(got) == 3, "It returns (largest, total, output).")
         right = _absorbed(*before, scores[tile], values[tile])
         for name, one, exact in zip(("largest", "total", "output"), got, right, strict=True):
             shape = np.shape(one)
@@ -120,6 +130,9 @@ def _what_is_wrong_with(got, right, before, scores, values, tile):
     if not np.isfinite(got[1]).all() or np.allclose(got[1], before[1] + plain):
         return here + "a power may overflow. Take the largest score so far from each score first."
     if not same[1]:
+        of_two = 2 ** (scores - right[0][:, None])
+        if np.allclose(got[1], before[1] * 2 ** (before[0] - right[0]) + of_two.sum(1)):
+            return here + "`total` has powers of 2. The softmax takes powers of e."
         if np.allclose(got[1], before[1] + powers.sum(1)):
             return here + "the older part of `total` has to shrink, too."
         if np.allclose(got[1], before[1] * np.exp(before[0] - right[0]) + powers.sum()):
@@ -141,13 +154,19 @@ def attend(build, engine=None):
     q, k, v = (rng.standard_normal((SIDE * n, SIDE)).astype(np.float16) for n in (1, steps, steps))
     powers = np.exp(q.astype(np.float64) @ k.T.astype(np.float64) / 8)
     right = powers / powers.sum(1, keepdims=True) @ v.astype(np.float64)
+    kernel = build(2)
     for where in dict.fromkeys(("cpu", engine or "cpu")):
         out = np.full((SIDE, SIDE), np.nan, np.float32)
         try:
-            run(build(2), 1, [*_maps(q, k, v), out, steps], engine=where)
+            run(kernel, 1, [*_maps(q, k, v), out, steps], engine=where)
         except SimFault as fault:
             raise Wrong(fault_message(fault, _why(fault))) from None
         require(np.abs(out - right).max() < 2e-3, "No rule is broken, but the output is not attention's.")
+    parts = inspect.getsource(kernel.py_func).split("to_powers(")
+    for part, sums, other in zip(parts, ("scores", "total"), ("total", "scores"), strict=False):
+        waits = re.findall(r"(?:product\.wait|wgmma_wait_group_n64)\(\s*(\w+)", part)
+        moved = "the compiler may move its reads before the wait."
+        require(not waits or sums in waits, f"You wait for `{other}` and then read `{sums}`: {moved}")
     return "Each product is waited for before its sums are read, and each stage is given back behind that."
 
 

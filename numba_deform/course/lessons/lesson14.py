@@ -5,7 +5,7 @@ import numpy as np
 from ...compiler.sass import ToolMissing
 from ...device.packages import CudaMissing
 from ...measure import pipelines
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, number, require
 
 SIDE, BANKS, SECTOR = 32, 32, 32  # of a tile; of shared memory; bytes of a piece of global memory
 
@@ -31,16 +31,10 @@ def _matrix(side):
     return np.arange(side * side, dtype=np.float32).reshape(side, side)
 
 
-def _number(answer):
-    whole = isinstance(answer, (int, np.integer)) and not isinstance(answer, bool)
-    require(whole, f"{answer!r} is not a number. Write a whole one.")
-    return int(answer)
-
-
 @exercise("A column's 32 floats lie in one bank: 32 turns, of which one would be needed anyway.")
 def conflicts(predicted, build):
     """The bank conflicts of build(32) on 96 x 96 floats."""
-    told = _number(predicted)
+    told = number(predicted)
     counted = round(profile(build(SIDE), _matrix(96)).totals["bank_conflicts"])
     blocks, reads = 9, SIDE
     of_a_read = counted // (blocks * reads)
@@ -48,17 +42,22 @@ def conflicts(predicted, build):
         blocks * reads * SIDE: "A read takes 32 turns, but the first turn is no conflict: 31 are left.",
         reads * of_a_read: f"That is of one block, and there are {blocks}.",
         of_a_read: "That is of one read of a column.",
+        SIDE: "A read takes 32 turns, but the first is no conflict. And that is of one read of a column.",
+        0: "The 32 floats of a column lie in one bank. How many turns does it take to read them?",
+        blocks * 8 * of_a_read: "A block reads 32 columns, not 8: eight warps read 4 each.",
+        4 * of_a_read: "That is of one warp, which reads 4 columns. A block has eight warps.",
+        2 * blocks * reads * of_a_read: "Only one line has conflicts: the other goes along a row of the tile.",
         4 * reads * of_a_read: f"That is of 64 x 64 floats. 96 x 96 take {blocks} blocks.",
         blocks * 4 * of_a_read: "That is of one warp in each block: eight warps read 4 columns each.",
     }
-    require(told == counted, why.get(told, f"The profile shows {counted}: blocks x columns x turns."))
+    require(told == counted, why.get(told, "Count the blocks, their columns, and the turns beyond the first."))
     return f"{blocks} blocks, {reads} columns each, {of_a_read} turns too many for each: {counted}."
 
 
 @exercise("In which bank does the float below begin, if a row has 32 floats? If it has one more?")
 def padding(columns, build):
     """The columns of a tile of which the lanes read a column without conflicts."""
-    told = _number(columns)
+    told = number(columns)
     require(told >= SIDE, f"A tile of {told} columns no longer holds 32 floats of a row.")
     left = round(profile(build(told), _matrix(64)).totals["bank_conflicts"])
     if not left:
@@ -78,7 +77,7 @@ def padding(columns, build):
 @exercise("The 32 lanes read 128 bytes in a row. They write 32 floats, each in a row of its own.")
 def sectors(kernel, read, write):
     """The sectors that one warp's read and its write touch, in the kernel ``direct``."""
-    told, side = (_number(read), _number(write)), 64
+    told, side = (number(read), number(write)), 64
     counted = round(profile(kernel, _matrix(side)).totals["global_sectors"])
     accesses = side * side // SIDE  # of warps: as many reads as writes
     right = 4 * SIDE // SECTOR, counted // accesses - 4 * SIDE // SECTOR

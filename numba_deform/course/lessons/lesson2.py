@@ -1,5 +1,9 @@
 """Lesson 2, one barrier: a model of it to play with, a look at the engine's own, and the checks."""
 
+import ast
+import inspect
+import textwrap
+from collections import Counter
 from unittest import mock
 
 import numpy as np
@@ -17,7 +21,7 @@ from ...engines.cpu.async_units.barriers import Barriers
 from ...engines.cpu.machine.thread import Thread
 from ..bugs.base import poison
 from . import pictures
-from .exercise import Wrong, exercise, fault_message, require
+from .exercise import Wrong, choice, exercise, fault_message, number, plain, refuse, require, value_of
 from .pictures import BarrierState
 from .running import run
 
@@ -141,41 +145,50 @@ def story():
 @exercise("Each line is (phase, pending, tx-count) after that operation.")
 def predict(after):
     """after: five tuples (phase, pending, tx) for the operations of :func:`story`."""
-    states = story().states[1:]
+    before, *states = [(state.phase, state.pending, state.tx) for state in story().states]
+    after = plain(after)
     require(len(after) == len(states), f"{len(after)} states, for {len(states)} operations.")
-    for number, (got, state) in enumerate(zip(after, states, strict=True)):
-        expected = (state.phase, state.pending, state.tx)
-        if tuple(got) == expected:
-            continue
-        given = f"After `{state.what}` you say {tuple(got)}. "
-        require(
-            number or tuple(got) != (0, 2, 512),
-            given
-            + "arrive.expect_tx does two things: it adds the bytes, and it is an arrival as well.",
-        )
-        require(
-            number != 1 or got[0] == 0,
-            given
-            + "All arrivals are in, but 512 bytes are missing, so the phase goes on. It needs both.",
-        )
-        require(
-            number != 3 or tuple(got) != (1, 0, 0),
-            given
-            + "The phase is over, and the next one begins at once: pending starts again from 2.",
-        )
-        require(
-            number != 3 or got[0] != 0,
-            given
-            + "No arrival is pending and no byte is missing: then a phase completes, by itself.",
-        )
-        raise Wrong(given + f"Before it the barrier was in {states[number - 1][1:]}; look again.")
+    for number_of, (got, expected) in enumerate(zip(after, states, strict=True)):
+        given = f"After `{story().states[number_of + 1].what}` you say {got}. "
+        three = isinstance(got, tuple) and len(got) == 3
+        require(three, given + "A state is three numbers: (phase, pending, tx).")
+        if got != expected:
+            refuse(given, *_wrong_states(number_of, got, expected, before))
+        before = expected
     return "A phase ends by itself when both counts are zero, and the next begins with all arrivals pending."
+
+
+def _wrong_states(operation, got, right, before):
+    """Of ``predict``: (whether ``got`` is that mistake, what to say)."""
+    phase, pending, tx = got
+    whole, next_phase = 2, right[0] > before[0]
+    return (
+        (tx == -right[2] != 0, "tx counts the bytes that are still missing: announced bytes are added, and "
+         "those that land are taken away."),
+        (operation == 0 and got == (0, 2, 512), "arrive.expect_tx does two things: it adds the bytes, and it "
+         "is an arrival as well."),
+        (operation == 1 and phase == 1, "All arrivals are in, but 512 bytes are missing, so the phase goes on. "
+         "It needs both."),
+        (pending > before[1] and right[1] <= before[1], "pending counts down: it says how many arrivals are "
+         "still missing."),
+        (next_phase and got == (1, 0, 0), "The phase is over, and the next one begins at once: pending starts "
+         "again from 2."),
+        (next_phase and phase == 1 and pending != whole, "The next phase expects as many arrivals as the "
+         "barrier was initialised for, and none of them has come."),
+        (next_phase and phase == 0, "No arrival is pending and no byte is missing: then a phase completes, by "
+         "itself."),
+        (not next_phase and phase == before[0] + 1, "The phase goes on: it ends when pending and tx are both "
+         "0."),
+        (phase < before[0], "A phase that is over never comes back. What is asked is its number, not the "
+         "parity."),
+        (True, f"Before it, (phase, pending, tx) was {before}. Which of the three does it change?"),
+    )  # fmt: skip
 
 
 @exercise("A wait names the phase that it wants to be over. Look at the table above.")
 def parity(passes, use_parity):
     """passes(phase, parity) -> bool; use_parity(use) -> 0 or 1, for the use number 0, 1, 2, .. of a barrier."""
-    got = {(phase, p): passes(phase, p) for phase in range(4) for p in range(2)}
+    got = {(phase, p): value_of(passes, phase, p) for phase in range(4) for p in range(2)}
     right = {(phase, p): phase % 2 != p for phase, p in got}
     if any(bool(got[k]) != right[k] for k in got):
         require(
@@ -189,7 +202,7 @@ def parity(passes, use_parity):
             f"{'passes' if got[phase, p] else 'waits'}. "
             f"The barrier compares {p} with the last bit of its phase."
         )
-    uses = [use_parity(use) for use in range(6)]
+    uses = [value_of(use_parity, use) for use in range(6)]
     require(
         uses != [0] * 6,
         "Always 0: the wait of use 1 would return at once, since phase 0 is over. It has to flip.",
@@ -214,7 +227,7 @@ BYTES = 4 * WORDS
 ROOM = 2 * BYTES
 
 
-GIVES_UP = 200  # times, in the run that tells a patient wait from a long one
+GIVES_UP = 200  # times at least, in the run that tells a patient wait from a long one
 
 
 def copy_with(wait):
@@ -243,16 +256,41 @@ def copy_with(wait):
     return copy
 
 
-def _impatient(thread, address, parity, suspend, token=None):
-    """As the engine's wait, but each thread's first ``GIVES_UP`` try_waits in vain come back at once."""
-    barrier, asked = thread.block.barriers.find(thread, address), getattr(thread, "asked", 0)
-    if suspend and barrier.phase % 2 == parity and asked < GIVES_UP:
-        thread.asked = asked + 1
-        return 0
-    return ENGINES_WAIT(thread, address, parity, suspend, token)
+def _asks_of_an_impatient_run(wait):
+    """How often ``wait`` asks in vain before it returns all the same; 0 where it does not do that.
+
+    The engine's wait, but each thread's first try_waits in vain come back at once: thread 0's more often than
+    the numbers in the source of ``wait``.
+    """
+    numbers = [c for c in wait.py_func.__code__.co_consts if isinstance(c, int)]
+    patience = max([GIVES_UP, *(c + 1 for c in numbers if c < 20 * GIVES_UP)])
+    asked, in_vain, engines_wait = Counter(), Counter(), Thread.mbarrier_wait
+
+    def impatient(thread, address, parity, suspend, token=None):
+        barrier, tid = thread.block.barriers.find(thread, address), thread.tid
+        if suspend and barrier.phase % 2 == parity and asked[tid] < (GIVES_UP if tid else patience):
+            asked[tid] += 1
+            in_vain[tid] += 1
+            return 0
+        in_vain[tid] = 0
+        return engines_wait(thread, address, parity, suspend, token)
+
+    data, out = np.arange(2 * WORDS, dtype=np.uint32), poison(2 * WORDS)
+    with mock.patch.object(Thread, "mbarrier_wait", impatient):
+        try:
+            simulate(copy_with(wait), 1, THREADS, (data, out), compiled=False, timeout=10)
+        except faults.InFlightRead as fault:
+            return in_vain[fault.threads[0]]
+        except SimFault:  # of another kind: the ordinary runs tell it
+            pass
+    return 0
 
 
-ENGINES_WAIT = Thread.mbarrier_wait
+def _is_bounded(wait):
+    """Whether ``wait`` asks in a loop over a range, and in no other."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(wait.py_func)))
+    loops = {type(node) for node in ast.walk(tree)} & {ast.For, ast.While}
+    return loops == {ast.For} and "mbarrier_wait" not in wait.py_func.__code__.co_names
 
 
 @exercise(
@@ -268,16 +306,16 @@ ENGINES_WAIT = Thread.mbarrier_wait
 )
 def patient_wait(wait):
     """wait(bar, parity): a device function that returns when the phase is over."""
+    asks = _asks_of_an_impatient_run(wait)
+    require(
+        asks < 2 and not _is_bounded(wait),
+        f"It stops asking{f' after {asks} questions' if asks > 1 else ''}, and returns although the phase is "
+        "not over. try_wait may come back with 0 any number of times, there is no limit: loop until it says 1.",
+    )
     data, out = np.arange(2 * WORDS, dtype=np.uint32), poison(2 * WORDS)
     built = copy_with(wait)
     for landing in ("earliest", "late", "random"):  # at the earliest: the first answer is 1
         run(built, 1, (data, out), engine="cpu", landing=landing, schedules=12, seed=1, timeout=1.5)
-    with mock.patch.object(Thread, "mbarrier_wait", _impatient):
-        try:
-            simulate(built, 1, THREADS, (data, out), compiled=False)
-        except faults.InFlightRead as fault:
-            why = "It stops asking. try_wait may come back with 0 any number of times, there is no limit."
-            raise Wrong(fault_message(fault, why)) from None
     require(np.array_equal(out, data), "The copy is not what was copied.")
     return (
         "Right in 37 schedules. In some of them try_wait gave up early and was asked again, in one of them "
@@ -290,10 +328,10 @@ def arrivals(count, team):
     """count: what ``team``, a kernel (data, out, count), should initialise its barrier with."""
     warps = team.threads // 32 - 1
     data, out = np.arange(32, dtype=np.uint32), poison(team.threads - 32)
-    require(isinstance(count, (int, np.integer)), f"{count!r} is not a number of arrivals.")
+    count = number(count, "number of arrivals")
     try:
         for landing in ("late", "earliest"):
-            run(team, 1, (data, out, int(count)), engine="cpu", landing=landing, schedules=3)
+            run(team, 1, (data, out, count), engine="cpu", landing=landing, schedules=3)
     except faults.MissingArrivals as fault:
         why = "Count the calls of an arrive, not the threads that wait."
         if count == team.threads or count == 32 * warps:
@@ -329,7 +367,7 @@ def stuck():
 def diagnose(**answers):
     """A, B, C: "arrivals", "bytes" or "parity"."""
     for name, (use, parity, state, expected) in STUCK.items():
-        got = answers[name]
+        got = choice(answers[name], ("arrivals", "bytes", "parity"))
         given = f"{name} is not {got!r}. "
         require(
             got in ("arrivals", "bytes", "parity"),

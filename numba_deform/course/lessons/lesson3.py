@@ -1,6 +1,7 @@
 """Lesson 3, one tile: drawings of samples and of their weights, and the checks."""
 
 import math
+import traceback
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from ...engines.tensormap import TensorMap, TensorMapArray
 from ...measure.timeline import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
 from ..bugs.base import poison
 from . import pictures
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, require, value_of
 from .running import run
 
 CORNERS = {  # (dy, dx) -> name, colour, hatch
@@ -127,8 +128,8 @@ def coordinate_steps(width, first=None, pixels=4):
 )
 def corner_weights(answer):
     """answer(fx, fy) -> ((top left, top right), (bottom left, bottom right))."""
-    for fx, fy in ((0.25, 0.5), (0.125, 0.75), (0.0, 0.0), (1.0, 0.25)):
-        got = np.asarray(answer(fx, fy), float)
+    for fx, fy in ((0.25, 0.375), (0.125, 0.75), (0.0, 0.0), (1.0, 0.25)):
+        got = np.asarray(value_of(answer, fx, fy), float)
         require(
             got.shape == (2, 2),
             f"It has the shape {got.shape}; return two rows of two weights.",
@@ -147,24 +148,27 @@ def corner_weights(answer):
             + "That gives the nearest pixel least. fx is the distance from the left column, so it is "
             "the weight of the right one.",
         )
+        for axis, side, starts in ((0, "row", "fy"), (1, "column", "fx")):
+            require(
+                not np.allclose(got, np.flip(right, axis)),
+                given + f"The two {side}s are exchanged: at {starts} = 0 the first {side} has everything.",
+            )
         require(
             abs(got.sum() - 1) < 1e-6,
             given
             + f"They sum to {got.sum():.3g}. Weights are shares of one: their sum has to be 1.",
         )
-        raise Wrong(given + f"The shares there are {right.tolist()}.")
+        raise Wrong(given + "Their sum is 1, but they are not the areas in the picture: each is opposite its "
+         "corner.")
     return "Each weight is a product of two shares, one across and one down, and all four sum to 1."
 
 
-def _problem(seed, high=12, wide=16, channels=32, outside=(1.4, 0.5)):
-    """An image and a query of four samples: two inside, one over the border, one far outside."""
+def _problem(seed, *places, high=12, wide=16, channels=32):
+    """An image and a query of samples at ``places``, with random weights."""
     rng = np.random.default_rng(seed)
     image = rng.standard_normal((high, wide, channels)).astype(np.float16)
-    locations = rng.uniform(0.2, 0.8, (4, 2)).astype(np.float32)
-    locations[2] = (0.01, 0.99)
-    locations[3] = outside
-    weights = rng.dirichlet(np.ones(4)).astype(np.float32)
-    return image, locations, weights
+    weights = rng.dirichlet(np.ones(len(places))).astype(np.float32)
+    return image, np.array(places, np.float32), weights
 
 
 def expected(image, locations, weights):
@@ -181,35 +185,24 @@ def expected(image, locations, weights):
 def attend(answer, corner_weights):
     """answer(image, locations, weights) -> C numbers, one query on one level."""
     for seed in range(3):
-        image, locations, weights = _problem(seed)
-        right = expected(image, locations, weights)
+        u, v = np.random.default_rng(seed).uniform(0.2, 0.8, 2)
+        over_each_border = (0.01, 0.7), (0.99, 0.4), (0.37, 0.01), (0.6, 0.99)
+        query = _problem(seed, (u, v), (v, u), *over_each_border, (1.4, 0.5))
+        right = expected(*query)
         try:
-            got = np.asarray(answer(image, locations, weights), float)
+            got = np.asarray(value_of(answer, *query), float)
         except IndexError as error:
-            raise Wrong(
-                f"IndexError: {error}. A neighbour may lie past the right or the lower border too."
-            ) from None
+            raise Wrong(f"IndexError: {error}. {_which_neighbour(error, query[0])}") from None
         require(
             got.shape == right.shape, f"It returns the shape {got.shape}, not one number a channel."
         )
         if relative_error(got, right) < 1e-6:
             continue
-        even = expected(image, locations, np.ones(4, np.float32))
+        for sentence, mistake in MISTAKES:
+            require(relative_error(got, sum(_terms(*query, **mistake))) > 1e-6, sentence)
         require(
-            relative_error(got, even) > 1e-6,
-            "Every sample counts the same here. Each comes with an attention weight of its own.",
-        )
-        wrapped = _from(np.pad(image, ((1, 0), (1, 0), (0, 0)), "wrap"), image, locations, weights)
-        require(
-            relative_error(got, wrapped) > 1e-6,
-            "Sample 2 reaches over the left border, and image[row, -1] is the *last* pixel of the row in "
-            "Python. Ask for row >= 0 and column >= 0 as well.",
-        )
-        inner = image.copy()
-        inner[0], inner[:, 0] = 0, 0
-        require(
-            relative_error(got, expected(inner, locations, weights)) > 1e-6,
-            "Row 0 and column 0 are left out, but they belong to the picture: row >= 0 and column >= 0.",
+            relative_error(got, _terms(*query)[-1]) > 1e-6,
+            "It is what the last neighbour adds. `total` has to add them up.",
         )
         raise Wrong(
             f"On random data it is off by {relative_error(got, right):.1g} of the result. Compare with the "
@@ -218,20 +211,69 @@ def attend(answer, corner_weights):
     return "It is the operator's definition, and agrees with numba_deform.reference."
 
 
-def _from(padded, image, locations, weights):
-    """As ``expected``, where neighbours at -1 are read from the last pixel, as Python's indexing does."""
-    high, wide, channels = image.shape
-    total = np.zeros(channels)
+def _terms(
+    image, locations, weights,
+    inside=lambda row, column, high, wide: 0 <= row < high and 0 <= column < wide,
+    share=lambda weight, shares, dy, dx: weight * shares[dy][dx],
+    at=lambda row, column, dy, dx: (row, column),
+):  # fmt: skip
+    """What each neighbour adds to a query, by the definition or with a mistake in it."""
+    (high, wide, _), terms = image.shape, []
     for (u, v), weight in zip(locations.astype(float), weights.astype(float), strict=True):
         x, y = u * wide - 0.5, v * high - 0.5
         x0, y0 = math.floor(x), math.floor(y)
-        for dy in range(2):
-            for dx in range(2):
-                row, column = y0 + dy, x0 + dx
-                if -1 <= row < high and -1 <= column < wide:
-                    share = (x - x0 if dx else 1 - x + x0) * (y - y0 if dy else 1 - y + y0)
-                    total += weight * share * padded[row + 1, column + 1].astype(float)
-    return total
+        shares = np.outer((1 - y + y0, y - y0), (1 - x + x0, x - x0))
+        for dy, dx in np.ndindex(2, 2):
+            place = y0 + dy, x0 + dx
+            if inside(*place, high, wide):
+                terms.append(share(weight, shares, dy, dx) * image[at(*place, dy, dx)].astype(float))
+    return terms
+
+
+LAST = "and image[{}] is the *last* {} in Python. Ask for {} as well."
+MISTAKES = (  # (what is wrong, what ``_terms`` has instead)
+    ("Sample 2 reaches over the left border, " + LAST.format("row, -1", "pixel of the row", "row >= 0 and "
+     "column >= 0"),
+     {"inside": lambda row, column, high, wide: row < high and column < wide}),
+    ("Sample 2 reaches over the left border, " + LAST.format("row, -1", "pixel of the row", "column >= 0"),
+     {"inside": lambda row, column, high, wide: 0 <= row < high and column < wide}),
+    ("Sample 4 reaches over the upper border, " + LAST.format("-1, column", "row", "row >= 0"),
+     {"inside": lambda row, column, high, wide: row < high and 0 <= column < wide}),
+    ("Row 0 and column 0 are left out, but they belong to the picture: row >= 0 and column >= 0.",
+     {"inside": lambda row, column, high, wide: 0 < row < high and 0 < column < wide}),
+    ("Row 0 is left out, but it belongs to the picture.",
+     {"inside": lambda row, column, high, wide: 0 < row < high and 0 <= column < wide}),
+    ("Column 0 is left out, but it belongs to the picture.",
+     {"inside": lambda row, column, high, wide: 0 <= row < high and 0 < column < wide}),
+    ("The last row and the last column are left out. `<` stops before its bound.",
+     {"inside": lambda row, column, high, wide: 0 <= row < high - 1 and 0 <= column < wide - 1}),
+    ("The last row is left out. `<` stops before its bound.",
+     {"inside": lambda row, column, high, wide: 0 <= row < high - 1 and 0 <= column < wide}),
+    ("The last column is left out. `<` stops before its bound.",
+     {"inside": lambda row, column, high, wide: 0 <= row < high and 0 <= column < wide - 1}),
+    ("Every sample counts the same here. Each comes with an attention weight of its own.",
+     {"share": lambda weight, shares, dy, dx: shares[dy][dx]}),
+    ("Each neighbour counts in full. Only a share of its pixel goes into the sum.",
+     {"share": lambda weight, shares, dy, dx: weight}),
+    ("Top right and bottom left have each other's shares. What is the first index of `shares`?",
+     {"share": lambda weight, shares, dy, dx: weight * shares[dx][dy]}),
+    ("All four neighbours of a sample have the pixel of the first. Each has its own row and column.",
+     {"at": lambda row, column, dy, dx: (row - dy, column - dx)}),
+)  # fmt: skip
+
+
+def _which_neighbour(error, image):
+    """What an IndexError of ``attend`` is about, from the reader's own variables where they are there."""
+    told = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__) if "row" in frame.f_locals]
+    if not told or "column" not in told[-1]:
+        return "A neighbour may lie past the right or the lower border too."
+    (high, wide, _), row, column = image.shape, told[-1]["row"], told[-1]["column"]
+    if isinstance(told[-1].get("inside"), tuple):
+        return "`inside` is a tuple of two answers, and a tuple is always true: write `and`."
+    if 0 <= row < high and 0 <= column < wide:
+        return f"Row {row} and column {column} are in the picture. Is that the order of the indices of `image`?"
+    past = f"row {row} of {high}" if row >= high else f"column {column} of {wide}"
+    return f"A neighbour may lie past the right or the lower border too: `inside` was true for {past}."
 
 
 @exercise("What type has `np.float16(0.9) * 160`?")
@@ -243,7 +285,7 @@ def pixel(answer):
         for location in rng.random(200).astype(np.float16):
             exact = float(location) * size - 0.5
             right = math.floor(exact)
-            got = answer(location, size)
+            got = value_of(answer, location, size)
             require(
                 isinstance(got, tuple) and len(got) == 2,
                 f"It returns {got!r}, not a tuple (index, fraction).",
@@ -282,14 +324,16 @@ def pixel(answer):
         "not expected.",
         faults.UninitialisedRead: "This tile was not loaded, and is read. A weight of 0 would not help, since "
         "0 times garbage may be NaN. Leave it out.",
-        faults.TooManyArrivals: "A lane arrives twice: arrive_expect_tx has arrived already.",
+        faults.TooManyArrivals: "A lane arrives twice. One arrival of each lane is expected, and "
+        "arrive_expect_tx is one, too.",
     },
 )
 def skip(kernel, engine=None):
     """A kernel (map, locations, weights, out, width, height) that loads the tiles of near samples only."""
-    for seed, outside, near in ((1, (1.4, 0.5), 3), (2, (0.5, -3.0), 3), (3, (0.6, 0.7), 4)):
-        image, locations, weights = _problem(seed, outside=outside)
+    for places in NEAR_AND_FAR:
+        image, locations, weights = _problem(1, *places)
         high, wide, channels = image.shape
+        near = sum(-1 <= u * wide - 0.5 < wide and -1 <= v * high - 0.5 < high for u, v in places)
         maps = TensorMapArray([TensorMap.of(image, (channels, 2, 2))])
         for where in dict.fromkeys(("cpu", engine or "cpu")):
             out = poison(channels, dtype=np.float32)
@@ -301,18 +345,36 @@ def skip(kernel, engine=None):
                     f"The result may be right, but it loads {ran.report.copies} tiles where {near} would do: "
                     "the tile of a sample far outside is all zeros.",
                 )
-            require(
-                error < TOLERANCE["float16"],
-                f"The result is off by {error:.1g}: some sample that counts is left out, or one that does not "
-                "is added.",
-            )
+            if error >= TOLERANCE["float16"]:
+                raise Wrong(f"The result is off by {error:.1g}: {_left_out(out, image, locations, weights)}")
     return "A sample outside costs an arrival and nothing else, and the result is the reference's."
+
+
+NEAR_AND_FAR = (  # four samples each: over two borders and far outside; the others; over a corner, and inside
+    ((0.01, 0.4), (0.99, 0.6), (1.4, 0.5), (0.5, -0.5)),
+    ((0.4, 0.01), (0.6, 0.99), (-0.3, 0.5), (0.5, 1.6)),
+    ((0.01, 0.99), (0.9, 0.3), (0.6, 0.7), (0.3, 0.2)),
+)
+
+
+def _left_out(out, image, locations, weights):
+    """Which samples ``out`` lacks, in words."""
+    high, wide, _ = image.shape
+    for counted in list(np.ndindex(*[2] * len(weights)))[::-1]:
+        if relative_error(out, expected(image, locations, weights * np.array(counted, np.float32))) < 1e-3:
+            lost = counted.index(0)
+            x, y = (float(of) for of in locations[lost] * (wide, high) - 0.5)
+            over = not (0 <= x <= wide - 1 and 0 <= y <= high - 1)
+            where = ". Half of its tile is in the picture, and counts" if over else ", within the picture"
+            return f"the sample at x={x:.1f}, y={y:.1f} (of {wide} x {high} pixels) is left out{where}."
+    return "some sample that counts is left out, or one that does not is added."
 
 
 LINES = {  # what the exercise asks for -> (its instruction, others that it may be taken for)
     "load": ("UTMALDG", {"UTMACCTL": "UTMACCTL drops what the cache knows of the map: it is the acquire fence.",
                          "LDS": "LDS reads shared memory; the tile is there by then."}),
-    "announce": ("SYNCS.ARRIVE", {"SYNCS.EXCH": "SYNCS.EXCH writes a new barrier: that is mbarrier_init."}),
+    "announce": ("SYNCS.ARRIVE", {"SYNCS.EXCH": "SYNCS.EXCH writes a new barrier: that is mbarrier_init.",
+                                  "SYNCS.PHASECHK": "SYNCS.PHASECHK asks for a phase, as a wait does."}),
     "wait": ("SYNCS.PHASECHK", {"BAR.SYNC": "BAR.SYNC is cuda.syncthreads, which knows nothing of copies.",
                                 "SYNCS.ARRIVE": "SYNCS.ARRIVE is an arrival. A wait checks a phase."}),
 }  # fmt: skip

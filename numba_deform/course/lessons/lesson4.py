@@ -11,7 +11,7 @@ from ...kernels.problem import Constants
 from ...kernels.registry import variant
 from ...measure import timeline
 from ..bugs.base import poison, random_words
-from .exercise import Wrong, exercise, fault_message, require
+from .exercise import Wrong, exercise, fault_message, require, under_if, value_of
 from .results import results
 from .running import run
 
@@ -78,7 +78,7 @@ def use(answer):
     """answer(i, stages) -> (stage, parity) of the full barrier of tile i."""
     for stages in (1, 2, 3, 4):
         for i in range(4 * stages):
-            got, right = answer(i, stages), (i % stages, i // stages % 2)
+            got, right = value_of(answer, i, stages), (i % stages, i // stages % 2)
             if got == right:
                 continue
             require(
@@ -116,7 +116,7 @@ def use(answer):
 def stages_needed(answer):
     """answer(latency, work) -> the smallest number of stages with which the warp never waits."""
     cases = ((600, 200), (600, 150), (610, 200), (100, 400), (1000, 90))
-    answers = [answer(latency, work) for latency, work in cases]
+    answers = [value_of(answer, latency, work) for latency, work in cases]
     steps = [-(-latency // work) for latency, work in cases]  # tiles on their way
     require(
         answers != steps,
@@ -178,8 +178,14 @@ def shared_ring(build, engine=None):
             sums(built, expected, data, engine="cpu", landing=landing, seed=seed)
         except faults.MissingArrivals as fault:
             raise Wrong(fault_message(fault, _who_is_missing(fault))) from None
+        except faults.InFlightRead as fault:
+            if not under_if(built, "wait", "tid", "lane", "warp"):
+                raise
+            why = "A wait of some threads says nothing to the others. Each thread that reads must have waited, "
+            raise Wrong(fault_message(fault, why + "or have met one that has.")) from None
+    names = " ".join(built.py_func.__code__.co_names).replace("mbarrier_arrive_expect", "")
     require(
-        {"release", "mbarrier_arrive"} & set(built.py_func.__code__.co_names),
+        "release" in names or "mbarrier_arrive" in names,
         "No rule is broken, but nobody arrives on the empty barriers: all threads meet at every tile, so that "
         "no warp is ever ahead of the other. Let each thread release the stage, and thread 0 acquire it.",
     )
@@ -210,6 +216,10 @@ MEND_FAULTS = {
     "read here.",
     faults.RefillRace: "One fault is mended, the other shows: lane 0 runs on and refills the stage that a "
     "slower lane still reads. The lanes have to meet first.",
+    faults.WarpDivergence: "One lane alone cannot meet the others. All 32 have to come, so a syncwarp stands "
+    "outside of any branch.",
+    faults.MissedPhase: "An arrive on full counts as the producer's. It ends phases, and nobody has waited for "
+    "them.",
     faults.LiveBarrierInit: "This is what the kernel's authors tried. The barrier was never at fault, and "
     "starting it anew while it is in use is undefined.",
 }
@@ -229,14 +239,26 @@ def mend(kernel, engine=None):
         run(kernel, 1, (data, weights, out), engine=chosen, **simulated)
         return out
 
-    out = result("cpu")
+    try:
+        out = result("cpu")
+    except faults.UninitialisedRead as fault:
+        if not under_if(kernel, "meta[ahead", "lane"):
+            raise
+        why = "A local array is each lane's own. One lane has stored the weight, and all of them read it."
+        raise Wrong(fault_message(fault, why)) from None
     # The last tile has its own weight where both entries are set, else that of the tile before the last.
-    shifted = [np.concatenate([weights[1:], last]) for last in (weights[-1:], weights[-2:-1])]
-    require(
-        not any(np.array_equal(out, each @ data) for each in shifted),
-        "Every tile is multiplied by the weight of the next one: the entry of the tile that is being "
-        "read was overwritten. Index by the stage of tile `ahead`.",
-    )
+    overwritten = "Every tile is multiplied by the weight of the next one: the entry of the tile that is being "
+    overwritten += "read was overwritten. Index by the stage of tile `ahead`."
+    last, odd = weights[-1:], np.append(weights[2:], weights[-1:])[::2]
+    for others, sentence in (
+        (np.append(weights[1:], last), overwritten),
+        (np.append(weights[1:], weights[-2:-1]), overwritten),
+        (np.append(weights[:1], weights[:-1]), "Every tile is multiplied by the weight of the one before it. "
+         "Which tile is asked for here?"),
+        (np.stack([np.full(3, weights[0]), odd], 1).ravel(), "All weights go into one entry. Each stage has "
+         "its own: which stage has the tile `ahead`?"),
+    ):  # fmt: skip
+        require(not np.array_equal(out, others @ data), sentence)
     require(np.array_equal(out, weights @ data), "The weighted sum is not right yet.")
     for landing in ("late", "random"):
         require(
@@ -257,7 +279,7 @@ def most_stages(answer):
     # Each of them decides in some case: of 7 KB and 2 blocks, 16 stages are 128 bytes too many.
     for stage, blocks in ((16384, 3), (16384, 2), (7168, 2), (8192, 4), (32768, 3), (32768, 1)):
         right = (SM.shared // blocks - system - align) // (stage + barriers)
-        got = answer(stage, blocks)
+        got = value_of(answer, stage, blocks)
         given = f"For stages of {stage // 1024} KB and {blocks} blocks it says {got}. "
         require(got == int(got), given + "A ring has a whole number of stages: round down, as with `//`.")
         if got == right:

@@ -11,11 +11,12 @@ from ...device.pipeline import init_barriers, mbarrier_wait
 from ...device.sync import fence_mbarrier_init
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
+from ...engines.cpu import SimFault
 from ...engines.gpu.device import find_gpu
 from ...kernels.registry import current_name
 from ...measure import timeline
 from ..bugs.base import poison, random_words
-from .exercise import Wrong, exercise, fault_message, require
+from .exercise import Wrong, choice, exercise, fault_message, refuse, require, under_if, value_of
 from .lesson4 import expected_sums
 from .results import results
 from .running import run
@@ -75,10 +76,10 @@ def measured_timeline():
 )
 def counts(answer):
     """answer(producers, consumers, arrivals) -> (count of full, count of empty)."""
-    for producers, consumers in ((1, 7), (2, 6), (4, 4)):
+    for producers, consumers in ((2, 6), (1, 7), (4, 4)):
         for arrivals, each in (("warp", 1), ("lane", 32)):
             got, right = (
-                answer(producers, consumers, arrivals),
+                value_of(answer, producers, consumers, arrivals),
                 (producers * each, consumers * each),
             )
             if got == right:
@@ -88,25 +89,22 @@ def counts(answer):
                 isinstance(got, tuple) and len(got) == 2, given + "Return two numbers: full, then empty."
             )
             everybody = (producers + consumers) * 32
-            require(
-                everybody not in got,
-                given
-                + f"{everybody} are all threads of the block. Nobody arrives on both barriers: the one "
-                "that expects everybody waits for ever.",
-            )
-            require(
-                got != right[::-1],
-                given + "They are exchanged: producers arrive on full, consumers on empty.",
-            )
-            require(
-                got != (producers * 32, consumers * 32) and got != (producers, consumers),
-                given
-                + "That is right for the other value of arrivals: one lane of a warp, or each of its "
-                "32.",
-            )
-            raise Wrong(
-                given + f"In each lap {right[0]} arrivals come to full and {right[1]} to empty."
-            )
+            (full, empty), other = right, 32 // each
+            wrong = "full" if got[0] != full else "empty"
+            refuse(
+                given,
+                (everybody in got, f"{everybody} are all threads of the block. Nobody arrives on both "
+                 "barriers: the one that expects everybody waits for ever."),
+                (got == right[::-1], "They are exchanged: producers arrive on full, consumers on empty."),
+                (got[0] in (full, producers * other) and got[1] in (empty, consumers * other),
+                 f"The count of {wrong} is right for the other value of arrivals: one lane of a warp, or all "
+                  "32."),
+                (got in ((full + 1, empty), (full + 1, empty + 1)), "Bytes are counted by tx. They are no "
+                 "arrivals."),
+                (producers + consumers in got, "Those are all warps. Nobody arrives on both barriers."),
+                (True, f"Count again for {wrong}: the warps that arrive there in one lap, and the lanes of "
+                 "each."),
+            )  # fmt: skip
     return (
         "Full counts the producers' arrivals, and the bytes besides; empty counts the consumers'. A thread "
         "with neither role is in neither count."
@@ -135,14 +133,35 @@ def consumer(build, engine=None):
         try:
             for landing in ("late", "random"):
                 trace(built, "", "cpu", items=2, landing=landing, schedules=2)
-        except faults.MissingArrivals as fault:
-            if "waits on syncthreads" not in fault.what:
+        except SimFault as fault:
+            why = next((sentence for holds, sentence in _why_not_given_back(fault, built) if holds), None)
+            if not why:
                 raise
-            why = "syncthreads waits for the whole block, and the producer never comes. One *warp* has to meet."
             raise Wrong(fault_message(fault, why)) from None
     if engine == "gpu":
         trace(built, "", engine, items=4, grid=2)
     return "Read, meet, and one lane arrives: three arrivals on empty for each tile, in every schedule."
+
+
+def _why_not_given_back(fault, built):
+    """Of ``consumer``: (whether it is that mistake, what to say); the others are told by their fault alone."""
+    missing, kind = isinstance(fault, faults.MissingArrivals), type(fault)
+    source, many = "".join((fault.source or "").split()), kind is faults.TooManyArrivals
+    return (
+        (missing and "waits on syncthreads" in fault.what, "syncthreads waits for the whole block, and the "
+         "producer never comes. One *warp* has to meet."),
+        (missing and "waits on syncwarp" in fault.what, "One lane alone cannot meet the others. All 32 have to "
+         "come: the syncwarp stands outside of any branch."),
+        (missing and f"pending {CONSUMERS} of" not in fault.what, f"Only some of the {CONSUMERS} consumer "
+         "warps give the stage back. *Each* of them has a lane that does."),
+        (kind is faults.MissedPhase or many and " on full[" in fault.what, "That is "
+         "an arrival on *full*, as the producer's commit is. Consumers give a stage back on empty."),
+        ((many or kind is faults.UnobservedPhase) and "release(" in source and "(ring,state)" not in source,
+         "It gives back another stage than it has read. In which state has it waited?"),
+        (many and under_if(built, "release", "lane", "consumer", "warp"), "Empty was "
+         "initialised for one arrival of each consumer warp. More than one lane of a warp comes through this "
+          "`if`."),
+    )  # fmt: skip
 
 
 @exercise(
@@ -161,7 +180,7 @@ def consumer(build, engine=None):
 )
 def producer_parity(answer):
     """answer(lap) -> the parity with which a producer awaits empty, a function that kernels may call."""
-    laps = [answer(lap) for lap in range(6)]
+    laps = [value_of(answer, lap) for lap in range(6)]
     require(
         all(parity in (0, 1) for parity in laps),
         f"In the laps 0 to 5 it says {laps}. A parity is one bit, 0 or 1.",
@@ -219,20 +238,14 @@ def _ring_with(parity_of):
     return ring
 
 
-SHARES = {  # made up, to be told apart: a role's share of its time
-    "producers": {
-        "producer": {"acquire": 0.05, "issue": 0.75, "prepare": 0.2},
-        "consumer": {"wait": 0.75, "compute": 0.2, "other": 0.05},
-    },
-    "consumers": {
-        "producer": {"acquire": 0.8, "issue": 0.15, "prepare": 0.05},
-        "consumer": {"wait": 0.05, "compute": 0.85, "other": 0.1},
-    },
-    "copies": {
-        "producer": {"acquire": 0.85, "issue": 0.1, "prepare": 0.05},
-        "consumer": {"wait": 0.8, "compute": 0.15, "other": 0.05},
-    },
-}
+SHARES = (  # made up: who is the bottleneck, and the shares of a producer's time and of a consumer's
+    ("producers", (0.05, 0.75, 0.2), (0.75, 0.2, 0.05)),
+    ("producers", (0.05, 0.25, 0.7), (0.75, 0.2, 0.05)),
+    ("producers", (0.05, 0.03, 0.92), (0.97, 0.02, 0.01)),
+    ("consumers", (0.8, 0.15, 0.05), (0.05, 0.85, 0.1)),
+    ("consumers", (0.8, 0.15, 0.05), (0.05, 0.3, 0.65)),
+    ("copies", (0.85, 0.1, 0.05), (0.8, 0.15, 0.05)),
+)
 
 
 @exercise(
@@ -240,16 +253,19 @@ SHARES = {  # made up, to be told apart: a role's share of its time
 )
 def bottleneck(answer):
     """answer(producer, consumer): shares of one warp of each role -> producers, consumers or copies."""
-    for right, of in SHARES.items():
-        got = answer(of["producer"], of["consumer"])
+    names = ("producers", "consumers", "copies")
+    for right, producer, consumer in SHARES:
+        producer = dict(zip(("acquire", "issue", "prepare"), producer, strict=True))
+        consumer = dict(zip(("wait", "compute", "other"), consumer, strict=True))
+        got = choice(value_of(answer, producer, consumer), names)
         if got == right:
             continue
-        acquire, wait = (of["producer"]["acquire"], of["consumer"]["wait"])
+        acquire, wait = producer["acquire"], consumer["wait"]
         given = (
             f"Where a producer acquires {acquire:.0%} of its time and a consumer waits {wait:.0%}, it says "
             f"{got!r}. "
         )
-        require(got in SHARES, given + "The answer is one of 'producers', 'consumers' and 'copies'.")
+        require(got in names, given + "The answer is one of 'producers', 'consumers' and 'copies'.")
         require(
             right != "copies",
             given
@@ -260,10 +276,12 @@ def bottleneck(answer):
             got != "copies",
             given + "The copies are to blame only where both roles wait.",
         )
-        raise Wrong(
-            given
-            + "The one that waits is idle because of the other. Look for the role that never waits."
+        require(
+            max(producer["issue"], consumer["compute"]) > 0.5,
+            given + "Work has several parts here, and no one of them is long. What tells is who *waits*.",
         )
+        raise Wrong(given + "The one that waits is idle because of the other. Look for the role that never "
+         "waits.")
     return "The bottleneck is the one that never waits; where both wait, it lies between them."
 
 
@@ -275,7 +293,7 @@ def forecast(answer):
         (80.0, 0.5, 4, 3),
         (90.0, 1.0, 1, 2),
     ):
-        got, right = answer(issue, share, producers, blocks), issue / share / (producers * blocks)
+        got, right = value_of(answer, issue, share, producers, blocks), issue / share / (producers * blocks)
         if abs(got - right) < 1e-6 * right:
             continue
         given = (
@@ -302,6 +320,8 @@ def forecast(answer):
             + "Multiplied by the share it gets shorter. The time between two tiles is longer than the "
             "issue alone.",
         )
+        require(abs(got - right) >= 1 or got != int(got), given + "That is rounded. Keep the fraction of a "
+         "cycle.")
         raise Wrong(
             given + f"{producers * blocks} warps issue at once, each a tile in {issue / share:.1f}."
         )

@@ -7,11 +7,12 @@ from unittest import mock
 
 import numpy as np
 
+from ...engines import faults
 from ...engines.cpu import SimFault, explore, simulate
 from ...engines.cpu.reports.call_sites import line_of
 from ...engines.cpu.schedules import stepped_block
 from ..bugs.base import Launch, poison, random_words
-from .exercise import Wrong, exercise, fault_message, require
+from .exercise import Wrong, choice, exercise, fault_message, number, plain, require
 from .results import results
 from .running import run
 
@@ -62,7 +63,8 @@ def _mended(kernel, fresh, explain, engine=None):
                 kernel, launch.grid, launch.args, engine="cpu", schedules=SCHEDULES, landing=landing
             )
         except SimFault as fault:
-            raise Wrong(fault_message(fault, explain(fault))) from None
+            sentence = "" if isinstance(fault, faults.NotCompiled) else explain(fault)
+            raise Wrong(fault_message(fault, sentence)) from None
         wrong = launch.wrong()
         require(
             not wrong,
@@ -87,6 +89,8 @@ def _tiles(items, lanes):
 @exercise("Go through the loops by hand: tile 0, tile 1, and then? The ring has two stages.")
 def standstill(producer, consumers, tiles):
     """producer, consumers: "full" or "empty"; tiles: how many each reader has added."""
+    producer, consumers = (choice(word, ("full", "empty")) for word in (producer, consumers))
+    tiles = number(tiles, "number of tiles", "tiles")
     for name, word in (("producer", producer), ("consumers", consumers)):
         require(
             word in ("full", "empty"),
@@ -166,7 +170,7 @@ def race(lines, later):
         "C touches only the barrier. Who reads the bytes that the copy of B overwrites?",
     )
     require(letters == "BD", f"{letters} is not it: B writes a tile's bytes, D reads them.")
-    require(isinstance(later, int), f"later = {later!r} is not a number of iterations.")
+    later = number(later, "number of iterations", "later")
     require(
         later != 2,
         "Tile i + 2 lies where tile i was, that is right. But it is asked for one ahead, before tile "
@@ -195,15 +199,18 @@ def warp_sync(kernel, engine=None):
                 "One lane alone cannot meet the others: all 32 have to come to the syncwarp, so it stands "
                 "outside of any branch."
             )
-        if any("fence" in name for name in _names(kernel) if name != "fence_mbarrier_init"):
-            return (
-                "A fence orders what *one* thread does. It does not wait for the other lanes, and those "
-                "are still reading."
-            )
-        return (
-            "Waiting for full once more says that the tile has come. You need to know that all lanes have "
-            "read it."
-        )
+        source = inspect.getsource(kernel.py_func)
+        fences = source.count("fence_") > 1  # one for the barriers was there
+        return next(sentence for holds, sentence in (
+            (fences, "A fence orders what *one* thread does. It does not wait for the other lanes, and those "
+             "are still reading."),
+            ("mbarrier_arrive" in _names(kernel), "An arrive on full counts as the producer's, and ends a "
+             "phase for which no tile has come."),
+            (source.count("mbarrier_wait(") > 1, "Waiting for full once more says that the tile has come. You "
+             "need to know that all lanes have read it."),
+            (True, "Nothing makes the lanes meet: lane 0 runs on, and refills a stage that others may still "
+             "read."),
+        ) if holds)  # fmt: skip
 
     runs = _mended(kernel, lambda: _tiles(ITEMS, LANES), explain, engine)
     return (
@@ -224,7 +231,7 @@ def _queries(queries):
 def tail(hangs):
     """hangs: those of 64, 96, 128, 200 queries that do not end."""
     require(isinstance(hangs, (list, tuple, set)), "Write a list of numbers, like [64, 200].")
-    hangs = set(hangs)
+    hangs = set(plain(list(hangs)))
     require(
         hangs <= {64, 96, 128, 200},
         f"Choose among 64, 96, 128 and 200; {sorted(hangs)} has another number.",
@@ -256,6 +263,8 @@ def rounds(kernel, engine=None):
     def explain(fault):
         if fault is None:
             return "Each of the four points has to be added for each query."
+        if isinstance(fault, (faults.OutOfRange, faults.UninitialisedRead)):
+            return f"There are {POINTS} weights, and this round has none. Which rounds has *every* thread?"
         if "phase 0" in (fault.state or ""):
             return "It is the same fault in other words: threads without a query do not come to the barrier."
         return (
@@ -279,6 +288,7 @@ PLACES = ("before A", "between A and C", "after C")
 @exercise("Write down what `seen` is in each of the three cases, and what line E reads then.")
 def order(place):
     """place: where the consumer's look D has to fall for the kernel to be wrong."""
+    place = choice(place, PLACES)
     require(place in PLACES, f"{place!r} is not one of {', '.join(map(repr, PLACES))}.")
     require(
         place != "before A",
@@ -311,6 +321,11 @@ def ready(kernel):
         "No rule is broken, but the number that the consumer writes is not the one that was sent.",
     )
     require(
+        tried.results > 1 or not out[1],
+        "The numbers are right, and yet it waits: in every order the consumer takes the number from the box. "
+        "It is to look at the flag once, and to go on.",
+    )
+    require(
         tried.results > 1,
         f"No order of the events breaks a rule ({tried.schedules} were tried), but in none of them does the "
         "consumer take the number from the box. So it is of no use.",
@@ -335,9 +350,10 @@ def noticed(name):
 @exercise("Think of what each tool watches. Which of them knows about two views of one memory?")
 def notice(who):
     """who: names out of ``numbers``, the tools of compute-sanitizer, ``CPU engine``."""
-    who, truth = {who} if isinstance(who, str) else set(who), noticed("no_proxy_fence")
+    who, names = [who] if isinstance(who, str) else who, (*TOOLS, "numbers", "CPU engine")
+    who, truth = {choice(name, names) for name in who}, noticed("no_proxy_fence")
     require(
-        who <= {*TOOLS, "numbers", "CPU engine"},
+        who <= set(names),
         f"The names are numbers, {', '.join(TOOLS)} and CPU engine; {sorted(who)} has another.",
     )
     require(
@@ -363,6 +379,12 @@ MISPLACED = {
     "early": "It is the right fence, before the write. A fence orders what its thread has written by then.",
     "late": "It is the right fence, behind the copy. It has to stand between the writes and the copy.",
 }
+OTHER_FENCES = (
+    ("fence_proxy_async_global", "This fence is for global memory. The tile lies in shared memory."),
+    ("fence_proxy_tensormap", "This fence is for tensor maps, which the copy engine reads. The tile is no "
+     "map."),
+    ("fence_mbarrier_init", "This fence shows the copy engine new barriers, and nothing else."),
+)
 ORDERS = {
     "threadfence", "threadfence_block", "threadfence_system", "fence_acq_rel_cta", "fence_acq_rel_gpu",
     "syncthreads",
@@ -395,10 +417,9 @@ def proxy_fence(kernel, engine=None):
             return "The tile has to hold data + 1 before it is stored."
         if "fence_proxy_async" in names:
             return MISPLACED[_place_of_fence(kernel)]
-        if "fence_proxy_async_global" in names:
-            return "This fence is for global memory. The tile lies in shared memory: fence_proxy_async."
-        if "fence_mbarrier_init" in names:
-            return "This fence shows the copy engine new barriers, and nothing else."
+        for name, sentence in OTHER_FENCES:
+            if any(name in of for of in names):
+                return sentence
         what = "This orders" if ORDERS & set(names) else "Nothing is there yet but the syncwarp, which orders"
         return (
             f"{what} ordinary accesses among themselves. The copy engine looks through another proxy, "

@@ -9,7 +9,7 @@ from ...engines.tensormap import swizzle_offsets
 from ...kernels.budget import occupancy
 from ...kernels.registry import current_name
 from ...measure.ceilings import attribute
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, number, require, value_of
 from .pictures import wavefronts
 from .results import results
 
@@ -25,7 +25,7 @@ def data_path(answer):
     for samples, size, sms, ghz in (
         (31_521_792, 256, SMS, GHZ), (2_844_544, 256, SMS, GHZ), (1_000_000, 512, 114, 1.755),
     ):  # fmt: skip
-        got = float(answer(samples, size, sms, ghz))
+        got = float(value_of(answer, samples, size, sms, ghz))
         right = samples * size / BYTES_PER_WAVEFRONT / sms / (ghz * 1e6)
         given = f"For {samples:,} samples of {size} bytes it says {got:.4g}. "
 
@@ -129,7 +129,7 @@ def wavefronts_per_sample(order, warps=50, pitch=PITCH):
 )
 def column_order(answer):
     """answer(x, row) -> 0 or 1: which column of its tile the row reads first."""
-    table = {(x, row): answer(x, row) for x in range(4) for row in range(4)}
+    table = {(x, row): value_of(answer, x, row) for x in range(4) for row in range(4)}
     for (x, row), first in table.items():
         require(
             first in (0, 1),
@@ -175,7 +175,7 @@ def tile_wavefronts(place):
 )
 def swizzle(answer):
     """answer(row, chunk) -> the byte where that chunk of an 8 x 8 tile lies, as TMA writes it."""
-    places = {(r, c): int(answer(r, c)) for r in range(8) for c in range(8)}
+    places = {(r, c): int(value_of(answer, r, c)) for r in range(8) for c in range(8)}
     require(
         all(place % 16 == 0 for place in places.values()),
         "A chunk has 16 bytes and lies on a multiple of 16: the answer counts bytes.",
@@ -218,7 +218,7 @@ BLOCK = dict(threads=256, registers=81, shared_bytes=34_000)
 def blocks(answer):
     """answer: how many blocks of BLOCK an SM of sm_90 holds."""
     right = occupancy(**BLOCK, limits=limits_of("sm_90a"))
-    require(isinstance(answer, (int, float)), f"{answer!r} is not a number of blocks.")
+    answer = number(answer, "number of blocks")
     require(
         answer != 3,
         "65536 / (256 x 81) is 3.16, but registers come in units of 8 a thread: 81 take as much as 88, and "
@@ -253,7 +253,7 @@ def bound(answer):
             continue
         ceilings, ms = row["bounds"], row["median_ms"]
         right = attribute(ms, row["fetch"], ceilings)
-        name, share = answer(ms, tuple(ceilings), ceilings | {"none": 9.0})
+        name, share = value_of(answer, ms, tuple(ceilings), ceilings | {"none": 9.0})
         given = f"{current_name(row['variant'])}, {ms:.3f} ms: "
         require(
             name != "none",

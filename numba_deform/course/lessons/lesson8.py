@@ -13,7 +13,7 @@ from ...engines import faults
 from ...engines.gpu.device import find_gpu
 from ...engines.tensormap import TensorMap, TensorMapArray
 from ...measure import timeline
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, number, require
 from .running import run
 
 ROWS, COLUMNS, WARPS, STEPS = 32, 32, 2, 12  # of a tile; and a block's warps, each with so many tiles
@@ -107,11 +107,11 @@ def _check_all(make, engine, hint, stages, steps=(STEPS,)):
     for count in stages:
         kernel = make(count)
         require(isinstance(kernel, Kernel), f"It returns {kernel!r}, and not the kernel.")
-        for number in steps:
+        for tiles in steps:
             for landing in LANDINGS:
-                sums(kernel, number, "cpu", hint=hint, landing=landing)
+                sums(kernel, tiles, "cpu", hint=hint, landing=landing)
             if engine == "gpu":
-                sums(kernel, number, "gpu", hint=hint)
+                sums(kernel, tiles, "gpu", hint=hint)
 
 
 # --- exercises ------------------------------------------------------------------------------------
@@ -211,7 +211,8 @@ def prefetch(answer, engine=None):
 @exercise("Print the cycles for 1, 2, 3, .. stages. From which on does one more bring nothing?")
 def depth(answer):
     """answer: the least number of stages that brings all there is to gain."""
-    require(isinstance(answer, int) and answer >= 1, f"{answer!r} is no number of stages.")
+    answer = number(answer, "number of stages")
+    require(answer >= 1, f"{answer} is no number of stages.")
     deeper = max(answer + 1, DEEPEST)
     tried = filter(None, (answer - 1, answer, deeper))
     taken = {stages: cycles(trace(pipeline(stages), "", "cpu")) for stages in tried}

@@ -18,7 +18,7 @@ from ...measure.systems import plan_operator, run_plan
 from ...workloads.presets import preset
 from ...workloads.workload import Workload
 from . import running
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, require, value_of
 
 LANDINGS = ("late", "random", "earliest")
 SMALL = Workload(
@@ -169,7 +169,7 @@ def turn(answer):
     for levels, stages in ((4, 3), (4, 4), (3, 2), (1, 2), (2, 1), (3, 4)):
         for n in range(6):
             for level in range(levels):
-                _check_turn(answer(n, level, levels, stages), n, level, levels, stages)
+                _check_turn(value_of(answer, n, level, levels, stages), n, level, levels, stages)
     return (
         "Use number u = n * levels + level goes into stage u % stages, and the parity flips each time "
         "the ring wraps. Rows do not matter to a barrier."
@@ -263,7 +263,7 @@ def _check_run(engine, options, **parameters):
 def entry(blocks, capability, fetch):
     """blocks(items, resident) -> int; capability and fetch as ``nd.variant`` has them."""
     for there, fit in ((1000, 264), (40, 264), (529, 264)):
-        got = blocks(there, fit)
+        got = value_of(blocks, there, fit)
         given = f"For {there} items on a GPU that holds {fit} blocks it gives {got!r} blocks. "
         require(
             got != fit or there >= fit,
