@@ -1033,6 +1033,33 @@ def test_a_wait_for_a_phase_that_is_past():
     always(faults.MissingArrivals, kernel, words=["phase 1, pending 1 of 1", "A  thread 0"])
 
 
+def test_lanes_that_leave_out_their_arrival_are_named():
+    """They wait on another barrier by now, beside those who have arrived: that barrier has no fault."""
+
+    def kernel(rows):
+        bars = cuda.shared.array(2, uint64)
+        full = shared_address(bars)
+        empty, tid = full + 8, cuda.threadIdx.x
+        if tid == 0:
+            mbarrier_init(full, 32)
+            mbarrier_init(empty, 32)
+        cuda.syncthreads()
+        for t in range(3):
+            if tid >= 32:
+                mbarrier_wait(full, t & 1)
+                mbarrier_arrive(empty)
+            else:
+                mbarrier_wait(empty, t & 1 ^ 1)
+                if tid < rows[t]:
+                    mbarrier_arrive(full)
+
+    words = ["bars[0] has 29 of the 32 arrivals of phase {}", "threads 0-28 have arrived",
+             "threads 29-31, at test_barriers.py:", "A  threads 0-31"]  # fmt: skip
+    for phase, rows in enumerate(([29, 32, 32], [32, 29, 32])):
+        always(faults.MissingArrivals, kernel, np.array(rows, np.int32), block=64, seeds=2,
+               source="mbarrier_wait(full", words=[w.format(phase) for w in words])  # fmt: skip
+
+
 def test_spinning_on_a_flag_that_nobody_sets():
     def plain(flags):
         while flags[0] == 0:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import faults
-from ...waiting import ranges
 from ..memory.vector_clocks import STARTED, merged
+from .missing_arrivals import who_could
 
 maximum = np.maximum
 MAX_COUNT = (1 << 20) - 1
@@ -90,67 +90,10 @@ class MBarrier:
             missing.append(f"{self.tx} bytes expected that no copy brings")
         elif self.tx < 0:
             missing.append(f"{-self.tx} bytes have landed that nobody has expected")
-        threads, done, cure = self.block.threads, self.arrived.keys() | self.dropped, ""
-        if not self.pending:
-            by, root = self.issuers, True
-            why = "issued copies here before" if by else "no thread has issued a copy here"
-            cure = self._never_came()
-        elif by := self.arrivers - done:
-            why, root = "arrived here before", any(threads[t].dead for t in by)
-            cure = self._nobody_left(by) if all(threads[t].dead for t in by) else ""
-        else:  # whose arrival is missing is not known
-            late = {t.tid for t in threads} - done
-            here = {t.tid for t in threads if not t.dead and t.waiting[1] is self}
-            by, root = late - here or late, False
-            why, cure = "not arrived in this phase" if by else "", self._never()
-        if self.pending and self.tx < 0:
-            cure = (f"Announce the {-self.tx} bytes that come in this phase, and arrive: "
-                    f"mbarrier_arrive_expect_tx(bar, {-self.tx}), or expect of a Ring or Barrier.")
         return {
             "on": f"{self.name}, parity {parity}", "state": self.state(),
-            "missing": " and ".join(missing), "by": tuple(sorted(by)), "why": why, "root": root, "cure": cure,
+            "missing": " and ".join(missing), **who_could(self),
         }
-
-    def _never_came(self):
-        """In words, whose announcement in this phase was of more bytes than have come; "" where none was."""
-        last, alone = self.announced, len(self.block.cluster.blocks) == 1
-        if not alone or last is None or last.phase != self.phase or last.bytes <= self.tx:
-            return ""
-        came = last.bytes - self.tx
-        return (f"{last.bytes} bytes are announced in this phase, at {last.thread.at(last.site)}, and its "
-                f"copies have brought {came}. Announce {came}, or issue the copies of the other {self.tx}: a "
-                "copy by a tensor map brings the box of that map.")  # fmt: skip
-
-    def _nobody_left(self, by):
-        """In words, that the threads ``by`` made its arrivals, and have ended."""
-        times = f"{self.phase} phase{'s' * (self.phase > 1)}"
-        return (f"The arrivals of {times} so far were made by {ranges(sorted(by))}, exited since, and this is "
-                "a wait for one more: let both sides take as many steps, each with its state advanced once a "
-                "step; or arrive once more, to tell who waits that there is no more.")  # fmt: skip
-
-    def _never(self):
-        """In words, that its phase can never end: all who ever arrive have arrived in it, or they arrive in
-        another block."""
-        came, block = self.expected - self.pending, self.block
-        others = [other for other in block.cluster.blocks if other is not block]
-        for other in others:
-            twin = other.barriers.live.get(self.address)
-            used = twin and (twin.phase or twin.pending < twin.expected)
-            if used and not any(twin in thread.waits for thread in other.threads):
-                who = ranges(sorted(twin.arrived or twin.last_arrivers))
-                return (
-                    f"{twin.name} of block {other.index}, the same barrier there, has arrivals that nobody "
-                    f"waits for: {who} of that block made them. Arrive on the barrier of the block that waits: "
-                    "mbarrier_arrive_cluster(mapa_shared_cluster(bar, rank))."
-                )
-        if not came or others:
-            return ""
-        who = f"{len(self.arrived)} thread{'s' * (len(self.arrived) > 1)} ({ranges(sorted(self.arrived))})"
-        return (
-            f"{self.name} can never complete: it expects {self.expected} arrivals in each phase, and {who} can "
-            f"arrive, {came} times in all, and have done so. Initialise it for {came}, or have who is missing "
-            "arrive."
-        )
 
     def deadlock(self, kind):
         return faults.MissingArrivals if self.pending else faults.MissingBytes
