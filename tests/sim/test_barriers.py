@@ -1033,6 +1033,37 @@ def test_a_wait_for_a_phase_that_is_past():
     always(faults.MissingArrivals, kernel, words=["phase 1, pending 1 of 1", "A  thread 0"])
 
 
+def test_lanes_that_release_twice_are_named_and_not_who_refills_or_comes_late():
+    def kernel(values, out):
+        tile = cuda.shared.array(32, float32, alignment=128)
+        bars = cuda.shared.array(2, uint64)
+        full, tid = shared_address(bars), cuda.threadIdx.x
+        empty, total = full + 8, float32(0)
+        if tid == 0:
+            mbarrier_init(full, 1)
+            mbarrier_init(empty, 32)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if tid >= 32:
+            mbarrier_wait(full, 0)
+            for _ in range(4 if tid < 48 else 0):
+                cuda.syncwarp(0xFFFF)
+            total += tile[tid - 32]
+            mbarrier_arrive(empty)
+            if tid >= 48:
+                mbarrier_arrive(empty)  # too many
+        elif tid == 0:
+            for t in range(2):
+                mbarrier_wait(empty, t & 1 ^ 1)
+                mbarrier_arrive_expect_tx(full, 128)
+                cp_async_bulk_load(shared_address(tile), global_address(values) + uint64(128 * t), 128, full)
+        out[tid] = total
+
+    for seed in range(6):
+        expect(faults.TooManyArrivals, kernel, aligned(floats(64)), nans(64), block=64, seed=seed,
+               source="# too many", words=["arrived twice in phase 0 of bars[1]", "one of the two"])  # fmt: skip
+
+
 def test_lanes_that_leave_out_their_arrival_are_named():
     """They wait on another barrier by now, beside those who have arrived: that barrier has no fault."""
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import faults
 from ..memory.vector_clocks import STARTED, merged
-from .missing_arrivals import who_could
+from .arrivals import Waited, too_many
 
 maximum = np.maximum
 MAX_COUNT = (1 << 20) - 1
@@ -60,6 +60,8 @@ class MBarrier:
         self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
         # {thread: its clock at its arrival} in this phase and in the one before
         self.arrived, self.last_arrivers = {}, {}
+        # {thread: (site of its first arrival, of its second, its clock at the first)} in the same phases
+        self.twice, self.last_twice = {}, {}
         # The same of the phase before that one: None if copies completed it as well.
         self.copied, self.last_copied, self.older_arrivers = False, False, {}
         self.arrivers = set()  # in any phase that is complete
@@ -82,17 +84,13 @@ class MBarrier:
 
     def waited(self, kind, parity):
         """What those who wait for the current phase wait for: fields of a ``Wait``."""
-        missing = []
-        if self.pending:
-            anywhere = ", of this block or others of its cluster" * (len(self.block.cluster.blocks) > 1)
-            missing.append(f"{self.pending} arrival{'s' * (self.pending > 1)} missing{anywhere}")
-        if self.tx > 0:
-            missing.append(f"{self.tx} bytes expected that no copy brings")
-        elif self.tx < 0:
-            missing.append(f"{-self.tx} bytes have landed that nobody has expected")
+        anywhere = ", of this block or others of its cluster" * (len(self.block.cluster.blocks) > 1)
+        missing = [f"{self.pending} arrival{'s' * (self.pending > 1)} missing{anywhere}"] * (self.pending > 0)
+        missing += [f"{self.tx} bytes expected that no copy brings"] * (self.tx > 0)
+        missing += [f"{-self.tx} bytes have landed that nobody has expected"] * (self.tx < 0)
         return {
             "on": f"{self.name}, parity {parity}", "state": self.state(),
-            "missing": " and ".join(missing), **who_could(self),
+            "missing": " and ".join(missing), **Waited(self).fields(),
         }
 
     def deadlock(self, kind):
@@ -217,8 +215,7 @@ class MBarrier:
 
     def follow(self, seen):
         """Something of this phase comes after all that the clocks ``seen`` cover."""
-        late = ((t, of) for t, of in self.unfollowed.items() if seen[t] < of[0])
-        self.unfollowed = dict(late)
+        self.unfollowed = {t: of for t, of in self.unfollowed.items() if seen[t] < of[0]}
 
     def arrive(self, thread, count, complete=True):
         if not 1 <= count <= MAX_COUNT:
@@ -229,7 +226,7 @@ class MBarrier:
         if left < 0:
             what = f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
             what += f"{self.expected} arrivals are left"
-            raise thread.fault(faults.TooManyArrivals, what, self)
+            raise self.too_many(thread, self.phase, what)
         if self.unfollowed:
             self.follow(thread.seen)
         if not complete:
@@ -302,18 +299,19 @@ class MBarrier:
         self.block.progress += 1
         self.complete_if_done(thread, arrival.site)
 
+    too_many = too_many
+
     def _unobserved(self, thread):
         """Nothing tells this thread that the phase before is over, so it cannot know which phase its
         arrival counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by
         any thread, before an arrival in the next."""
         before = self.phase - 1
+        what = f"arrives on {self.name}, whose phase {before} is over without it: the "
+        what += f"{self.expected} expected arrival{'s were' if self.expected > 1 else ' was'} made by others"
         if thread.tid in self.last_arrivers:
             what = f"arrives on {self.name} in phase {self.phase} without having waited for phase "
             what += f"{before}, directly or through another barrier"
-            return thread.fault(faults.UnobservedPhase, what, self)
-        what = f"arrives on {self.name}, whose phase {before} is over without it: the "
-        what += f"{self.expected} expected arrivals were made by others"
-        return thread.fault(faults.TooManyArrivals, what, self)
+        return self.too_many(thread, before, what)
 
     def drop(self, thread):
         """The coming phases expect one arrival less."""
@@ -353,7 +351,7 @@ class MBarrier:
         self.phase = phase
         self.pending = self.expected
         self.older_arrivers = None if self.last_copied else self.last_arrivers
-        self.arrived, self.last_arrivers = {}, self.arrived
+        self.arrived, self.last_arrivers, self.twice, self.last_twice = {}, self.arrived, {}, self.twice
         self.copied, self.last_copied = False, self.copied
         self.arrivers.update(self.last_arrivers)
         self.hand_on()
@@ -373,6 +371,9 @@ class MBarrier:
 
     def note_arrival(self, thread):
         """The thread has arrived in this phase, at its clock now."""
+        if thread.tid in self.arrived and self in thread.arrivals:
+            pair = thread.arrivals[self], thread.here(), self.arrived[thread.tid]
+            self.twice.setdefault(thread.tid, pair)
         self.arrived[thread.tid] = thread.clock
 
     def hand_on(self):

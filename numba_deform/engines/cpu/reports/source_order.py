@@ -84,12 +84,11 @@ def depth_of(sites):
 
 
 def has_left(site, calls):
-    """Whether a thread that is in these calls has left the loops around ``site``, in the same function; False
-    where that is not sure."""
+    """Whether a thread in these calls is past the loops around ``site``, a place in one of their functions."""
     now = next((call for call in calls if site and call[0] is site[0]), None)
-    function = now and _function_at(site)
-    loops = [n for n in _parents(function, line_of(site)) if isinstance(n, LOOPS)] if function else []
-    return bool(loops) and not loops[0].lineno <= line_of(now) <= loops[0].end_lineno
+    around = _parents(_function_at(site), line_of(site)) if now and _function_at(site) else ()
+    loop = next((node for node in around if isinstance(node, LOOPS)), None)
+    return loop is not None and not loop.lineno <= line_of(now) <= loop.end_lineno
 
 
 def index_without_block(site, index):
