@@ -3,6 +3,7 @@
 import inspect
 import linecache
 import re
+import warnings
 
 from numba import typeof, types
 
@@ -80,12 +81,28 @@ def _about_a_name(fault, function, attribute, name):
     fault.cure += "" if fault.cure.endswith("?") else "."
 
 
-def has_breakpoints(form):
-    """Whether a kernel calls ``breakpoint``, which is for the interpreter."""
+def _all(form):
+    """A kernel's typed form, and those of all functions that it calls."""
     forms = [form] * (form is not None)
     for each in forms:  # which grows
         forms += (called for called in each.calls.values() if called not in forms)
-    return any("breakpoint" in all_names(each.function.__code__) for each in forms)
+    return forms
+
+
+def has_breakpoints(form):
+    """Whether a kernel calls ``breakpoint``, which is for the interpreter."""
+    return any("breakpoint" in all_names(each.function.__code__) for each in _all(form))
+
+
+def lacking(form):
+    """Which functions run as they stand, and why; warns of them. "" if there is none."""
+    lacks = [each.lack for each in _all(form) if each.lack]
+    if not lacks:
+        return ""
+    text = f"{'; '.join(lacks)}. It runs with Python's numbers, which do not wrap or round as a GPU's do. Write"
+    text += " it as a def into a file that stays as it is, or its text into linecache.cache under that name"
+    warnings.warn(text, stacklevel=4)
+    return text
 
 
 def type_of(arg):
