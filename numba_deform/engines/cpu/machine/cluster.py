@@ -439,7 +439,7 @@ class Cluster:
                 fault = thread.fault_at(faults.CopyOutlivesBlock, told, site, barrier)
                 if home is not block:
                     fault.cure = "Call cluster_sync() in all threads of the cluster at the end, in "
-                    fault.cure += f"block {home.index} after its wait on {barrier.name}: only its own can wait there."
+                    fault.cure += f"block {home.index} after its wait on {barrier.name}, which is for its own."
                 raise fault
 
     def _barrier_of_copy(self, thread, block, address):
