@@ -83,10 +83,11 @@ MISTAKES = [
      "MoreBytesThanExpected", "nd.cp_async_bulk_tensor_2d", "Announce 8192 bytes"),
     ("flash", "no expect", "                    values.expect(vs, shared.v.box_bytes)\n", "",
      "MissingArrivals", "values.wait(vs)", r"Announce the 8192 bytes .* and arrive"),
-    ("flash", "no wait for the product", SCORES, "", "AccumulatorInFlight", "p.row_max(", "wgmma_wait_group"),
+    ("flash", "no wait for the product", SCORES, "", "AccumulatorInFlight", "p.row_max(",
+     r"Call p.wait\(scores, 0\), in all threads"),
     ("flash", "released before the product ends", f"{SCORES}                keys.release(ks)\n",
-     f"                keys.release(ks)\n{SCORES}", "RefillRace", "nd.cp_async_bulk_tensor_2d",
-     "wgmma_wait_group"),
+     f"                keys.release(ks)\n{SCORES}", "ReadAfterRelease", "keys.release(ks)",
+     r"Call p.wait\(scores, 0\), in all threads of the warpgroup, before the release at flash.py:"),
     ("flash", "no wait for the values", "                values.wait(vs)\n", "", "InFlightRead",
      "p.add_held(", "Wait on the full barrier"),
     ("flash", "one arrival too few expected", "keys=nd.Ring(stages, empty=128)",
@@ -179,6 +180,8 @@ MISTAKES = [
      "right numbers in another order"),
     ("gather", "every lane arrives", ARRIVE, ARRIVE.replace("if nd.lane() == 0:\n                    nd", "nd")
      + "                if nd.lane() == 0:\n", "TooManyArrivals", "nd.mbarrier_arrive", "number of arrivals"),
+    ("gather", "one place for all lanes", " + nd.uint32(ROW * lane)", "", "CopyCollision",
+     "nd.cp_async_bulk_load", "One line issues both: give each thread that comes there a place of its own"),
     ("gather", "elements for bytes", "nd.uint32(ROW * lane)", "nd.uint32(COLS * lane)", "CopyCollision",
      "nd.cp_async_bulk_load", "Let the one begin where the other ends: .* they share 192"),
 ]  # fmt: skip
