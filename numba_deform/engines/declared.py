@@ -20,9 +20,8 @@ def check(name, arg, kind):
             check(f"{name}[{i}]", part, inner)
         return
     rule = next((rule for of, rule in RULES.items() if isinstance(kind, of)), None)
-    cure = rule and rule(name, arg, kind)
-    if cure is not None:
-        raise ValueError(f"argument {name}{_told(arg)}, the kernel says {_spelt(kind)}{cure}")
+    if rule and (cure := rule(name, arg, kind)) is not None:
+        raise ValueError(f"argument {name}{_told(arg)}, the kernel says {_told(kind)[4:]}{cure}")
 
 
 # Each returns None for what fits, else what would, or nothing.
@@ -32,7 +31,7 @@ def _array(name, arg, kind):
     if isinstance(kind.dtype, (types.Number, types.Boolean)) and arg.dtype != as_dtype(kind.dtype):
         return f": give {name}.astype(np.{kind.dtype})"
     fits = kind.layout == "A" or arg.flags[f"{kind.layout}_CONTIGUOUS"]
-    return None if fits else f": give {CONTIGUOUS[kind.layout]}({name})"
+    return None if fits else f", in {kind.layout} order: give {CONTIGUOUS[kind.layout]}({name})"
 
 
 def _integer(name, arg, kind):
@@ -53,20 +52,10 @@ RULES = {types.Array: _array, types.Integer: _integer, (types.Number, types.Bool
          types.BaseTuple: lambda *given: ""}  # fmt: skip
 
 
-def _told(arg):
-    """An argument behind its name: ``=7.5``, `` is int64[:]``."""
-    if isinstance(arg, np.ndarray):
-        layout = next((layout for layout in CONTIGUOUS if arg.flags[f"{layout}_CONTIGUOUS"]), "A")
-        return f" is {_brackets(arg.dtype, arg.ndim, layout)}"
-    what = f"tuple of {len(arg)}" if isinstance(arg, tuple) else type(arg).__name__
-    return f"={arg}" if isinstance(arg, REAL) else f" is a {what}"
-
-
-def _spelt(kind):
-    return _brackets(kind.dtype, kind.ndim, kind.layout) if isinstance(kind, types.Array) else kind
-
-
-def _brackets(dtype, ndim, layout):
-    """As an annotation has it: ``float32[:, ::1]``."""
-    parts = ["::1" if i == {"C": ndim - 1, "F": 0}.get(layout) else ":" for i in range(ndim)]
-    return f"{dtype}[{', '.join(parts)}]"
+def _told(thing):
+    """An argument, or a type, behind a name: ``=7.5``, `` is int64[:, :]``."""
+    if isinstance(thing, (np.ndarray, types.Array)):
+        return f" is {thing.dtype}[{', '.join([':'] * thing.ndim)}]"
+    if isinstance(thing, (types.Type, *REAL)):
+        return f"={thing}" if isinstance(thing, REAL) else f" is {thing}"
+    return f" is a {f'tuple of {len(thing)}' if isinstance(thing, tuple) else type(thing).__name__}"

@@ -110,7 +110,7 @@ ARGUMENT_ERRORS = {
     "objects": (add_one, (np.array([None]), floats(4)), "argument values has dtype object, which no"),
     "swapped bytes": (add_one, (floats(4).astype(">f4"), floats(4)), "argument values has dtype >f4"),
     "array for a number": (add_by_address, (floats(4), floats(4), floats(4)),
-                           "argument step is float32[::1], the kernel says int32"),
+                           "argument step is float32[:], the kernel says int32"),
     "map for a number": (add_by_address, (floats(4), floats(4), maps_of(floats(4), box=(4,))),
                          "argument step is a TensorMapArray, the kernel says int32"),
 }  # fmt: skip
@@ -125,12 +125,13 @@ def test_argument_errors(case):
 
 
 DECLARED = {
-    "number for an array": (float32[::1], 3, "=3, the kernel says float32[::1]"),
+    "number for an array": (float32[::1], 3, "=3, the kernel says float32[:]"),
     "other type": (i32[:], np.zeros(4, np.int64),
-                   " is int64[::1], the kernel says int32[:]: give p.astype(np.int32)"),
-    "fewer dimensions": (float32[:, :], floats(4), " is float32[::1], the kernel says float32[:, :]"),
+                   " is int64[:], the kernel says int32[:]: give p.astype(np.int32)"),
+    "fewer dimensions": (float32[:, :], floats(4), " is float32[:], the kernel says float32[:, :]"),
     "other order": (float32[:, ::1], np.zeros((4, 4), np.float32, "F"),
-                    " is float32[::1, :], the kernel says float32[:, ::1]: give np.ascontiguousarray(p)"),
+                    " is float32[:, :], the kernel says float32[:, :], in C order: give "
+                    "np.ascontiguousarray(p)"),
     "no whole number": (i32, 7.5, "=7.5, the kernel says int32: a whole number"),
     "not a number": (i32, float("nan"), "=nan, the kernel says int32: a whole number"),
     "too large": (i32, 1 << 40, "=1099511627776, the kernel says int32: 32 bits"),
@@ -299,6 +300,9 @@ def test_the_report():
     assert report.switches > 3 * 32 * 200
     assert 600 < report.cycles < 32 * 700
     assert report.seconds > 0 and report.events == []
+    assert str(report) == repr(report) == "clean: 3 schedules, 96 copies"
+    few = Report(schedules=1, copies=1, waived={"init-fence": (2, ["a.py:3"])})
+    assert str(few) == "clean: 1 schedule, 1 copy; waived init-fence: 2 times, at a.py:3"
 
 
 def ring_events(seed, landing, iterations=16):

@@ -95,9 +95,8 @@ class Cluster:
         fault = thread.fault_at(faults.BlockEnded, what, site)
         if barrier is not None:
             fault.cure = f"Have block {block.index} wait on {barrier.name} for what is on its way there, "
-            fault.cure += "before it ends; "
-            fault.cure += "or have all threads of the cluster call cluster_arrive() and cluster_wait() after "
-            fault.cure += "that."
+            fault.cure += "before it ends; or have all threads of the cluster call cluster_arrive() and "
+            fault.cure += "cluster_wait() after that."
         return fault
 
     # --- loads and stores -----------------------------------------------------------------------------

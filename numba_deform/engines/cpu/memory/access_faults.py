@@ -267,8 +267,7 @@ def bad_scope(space, thread, block, tid, site, address, wide):
     if hasattr(space, "dynamic_names"):
         fault.cure = "Use cluster scope here as well: ld_acquire_cluster_shared_cluster_b32, "
         fault.cure += "st_release_cluster_shared_cluster_b32, atom_.._cluster_shared_cluster_..; they take "
-        fault.cure += "shared "
-        fault.cure += "addresses of one's own, too."
+        fault.cure += "shared addresses of one's own, too."
     return fault
 
 

@@ -53,11 +53,10 @@ def _inferred_form(function, given):
         fault = faults.NotCompiled(refused.words, where=f"{code.co_filename}:{line}", source=source)
         if any(array in refused.words for array in ("shared.array", "local.array")):
             fault.rule = "The shape of cuda.shared.array and cuda.local.array is a constant: numbers, or "
-            fault.rule += "names from "
-            fault.rule += "outside the kernel that Numba sees as such; no argument and no sum."
+            fault.rule += "names from outside the kernel that Numba sees as such; no argument and no sum."
             fault.cure = "Write the shape as a constant. Shared memory as large as a launch says is "
             fault.cure += "cuda.shared.array(0, dtype), with its bytes given at the launch (shared_bytes=)."
-        elif found := re.match(r".* has no attribute '(\w+)'$|NameError: name '(\w+)' is not", refused.words):
+        elif found := re.match(r".* has no attribute '(\w+)'(?:;|$)|NameError: name '(\w+)' is", refused.words):
             _about_a_name(fault, refused.function, *found.groups())
         raise fault from None
 
