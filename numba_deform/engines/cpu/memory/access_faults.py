@@ -288,7 +288,8 @@ def bad_overwrite(space, thread, r, late, address, record):
         what += f"the {thing} {who}issued at {site} may still be reading"
         issuer = r[BLOCK].threads[r[TID]]
         if thing == "product" and copy and (givers := [t for t in copy.givers if t // 128 == r[TID] // 128]):
-            return _released_in_flight(copy, issuer.block.threads[min(givers)], name, r[SITE])
+            let_others_come(thread)
+            return _released_in_flight(copy, issuer.block.threads[min(givers)], name, r)
         return explain_group(thread.fault(kind, what, name), thread, issuer, r[OWNER], r[CLOCK])
     others = r[BLOCK] is not thread.block
     who = thread.describe_tid(r[BLOCK], r[TID]) if others else f"thread {late[0]}"
@@ -400,11 +401,12 @@ def wait_for_product(thread, site):
     return f"{found[1]}.wait({found[2]}, 0)" if found else "wgmma_wait_group(0)"
 
 
-def _released_in_flight(copy, giver, name, site):
-    """The fault of the thread ``giver``, which gave back a stage that the product issued at ``site`` reads."""
-    empty, call, at = copy.last_wait[0], wait_for_product(giver, site), giver.at
-    what = f"arrives on {empty.name}, which gives {name} back, while the product issued at {at(site)} may "
-    what += f"still be reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
+def _released_in_flight(copy, giver, name, r):
+    """The fault of the thread ``giver``, which gave back a stage that a product, the reader ``r``, reads."""
+    empty, call, at = copy.last_wait[0], wait_for_product(giver, r[SITE]), giver.at
+    late = "for which it waits later" if giver.seen[r[OWNER]] >= r[CLOCK] else "which it has not waited for"
+    what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r[SITE])}, {late}, "
+    what += f"may still be reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
     released = giver.arrivals.get(empty)
     fault = giver.fault_at(faults.ReadAfterRelease, what, released, empty)
     fault.rule = GROUP_KINDS["wgmma"].rule
