@@ -128,9 +128,11 @@ class Compiled:
 def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False, shared=None):
     """Decorator: a plain Python function, each parameter annotated with its type, becomes a :class:`Kernel`.
 
-    ``threads`` of a block are a number, or a tuple of up to three, x first. ``shared`` is the
-    ``device.layout.Shared`` that it uses. ``signature`` stands in for annotations. Raises TypeError naming a
-    parameter that has no type."""
+    ``threads`` of a block are a number, or a tuple of up to three, x first. ``min_blocks``: how many blocks
+    should fit on an SM together, which bounds the registers of a thread (0: no wish). ``max_registers``: a cap
+    for each thread (0: none). ``whole_program=True`` links it as one program: needed for setmaxnreg, and by
+    products of a warpgroup. ``shared`` is the ``nd.Shared`` that it uses. ``signature`` stands in for
+    annotations. Raises TypeError naming a parameter that has no type."""
 
     def wrap(function):
         types = signature or _signature_of(function)
