@@ -109,7 +109,7 @@ def warpgroup_product_step_by_step(maps: u64, tiles_across: i32, steps: i32):
 
 
 @wrong(
-    faults.RefillRace,
+    faults.ReadAfterRelease,
     source="NVIDIA CUTLASS, sm90 mainloops: warpgroup_wait, and only then pipeline.consumer_release",
     grid=GRID, block=THREADS, shared_bytes=DYNAMIC, args=arguments, explorable=False,
 )  # fmt: skip
@@ -124,7 +124,7 @@ def warpgroup_product_releases_too_early(maps: u64, tiles_across: i32, steps: i3
             multiply_stage(ring, state, tiles, sums, step)
             wgmma_wait_group(uint32(1))
             if lane() == 0:
-                release(ring, state)
+                release(ring, state)  # <- fault
             state = advance(state)
         wgmma_wait_group_n64(sums, uint32(0))
         if cuda.threadIdx.x == 128:
@@ -137,7 +137,7 @@ def warpgroup_product_releases_too_early(maps: u64, tiles_across: i32, steps: i3
             acquire(ring, state)
             commit(ring, state, STAGE)
             stage, bar, k = shared_at(tiles, state.stage, STAGE), full_barrier(ring, state), int32(step * STEP)
-            cp_async_bulk_tensor_2d(stage, maps, k, int32(0), bar)  # <- fault
+            cp_async_bulk_tensor_2d(stage, maps, k, int32(0), bar)
             cp_async_bulk_tensor_2d(uint32(stage + A_BYTES), map_of(maps, 1), k, int32(0), bar)
             state = advance(state)
 
