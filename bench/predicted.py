@@ -1,19 +1,24 @@
 """Times that were predicted without a GPU, beside times that were recorded on one.
 
-    python bench/predicted.py predict [--only development] [--limit SECONDS]  # rows that are not there
+    python bench/predicted.py predict [--only seen] [--limit SECONDS]  # rows that are not there
     python bench/predicted.py summary                         # again, from the rows that are there
+    python bench/predicted.py shares                          # of what each warp of a pipeline does
     python bench/predicted.py --table                         # the tables of bench/PREDICTED.md
 
 Each row of these files is bound as on the GPU, the blocks of one SM are emulated, and ``measure.predict`` plays
 them on the model of an SM. The model was made on the seeds' shape in float16 with the pattern local(2) alone;
-all else was held back. A persistent kernel of a large batch is emulated with a part of it. ``error``:
-predicted / measured - 1. Rows whose configuration is another today are left out, and so are peers and "auto".
+after a look at the other rows of that pattern, two things were changed by the ceilings of two shapes: the copy
+engine's pieces, and the sectors that arrive. All other patterns were held back. Rows come in a random order, so
+that a part of them speaks for all. A persistent kernel of a large batch is emulated with a part of it;
+``error``: predicted / measured - 1. Rows whose configuration is another today are left out, and so are peers
+and "auto".
 """
 
 import argparse
 import functools
 import itertools
 import json
+import random
 import statistics
 import time
 from collections import defaultdict
@@ -24,15 +29,17 @@ import numpy as np
 
 from numba_deform.engines.sass import emulate
 from numba_deform.engines.sass.units import CONSTANTS
-from numba_deform.measure import record
+from numba_deform.measure import record, timeline
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
 from numba_deform.measure.predict import blocks_of_one_sm, predict, resident_blocks
+from numba_deform.measure.systems import plan_operator
 from numba_deform.workloads.presets import preset
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 RESULT = RESULTS / "predicted.json"
+SHARES = "timeline_phase2"  # what each warp of phase2 does on the seeds' shape, recorded on an H200
 FILES = ("sweep_stages_encoder", "tune_encoder", "types_decoders", "types_encoders", "types_seeds",
          "pipelines_detr", "pipelines_seeds", "counted")  # fmt: skip
 MOST_SAMPLES = 8_000_000  # of a launch of a persistent kernel; larger batches go in parts
@@ -41,9 +48,9 @@ OWN = ("binds", "busy", "reasons", "parts", "instructions", "seconds")  # of a p
 KEYS = ("file", "workload", "pattern", "dtype", "num_query", "variant")
 
 
-def is_development(row):
-    """Whether a row may have been looked at when the model was made."""
-    return (row["workload"], row["pattern"], row["dtype"]) == ("seeds", "local(2)", "float16")
+def is_seen(row):
+    """Whether a row may have been looked at before the model was as it is."""
+    return row["pattern"] == "local(2)"
 
 
 def recorded(files=FILES):
@@ -81,7 +88,7 @@ def bound_of(row, parts):
 def predicted(row):
     """The row with what is predicted, or why it is not."""
     started, config = time.perf_counter(), row.pop("config")
-    row |= {"held_back": not is_development(row)}
+    row |= {"held_back": not is_seen(row)}
     try:
         case, bound = bound_of(row, 1)
         if not is_same(config, bound.config):
@@ -134,11 +141,11 @@ def key_of(row):
 
 
 def run(files, limit, held_back):
-    """Predict the rows that are not there, for so many seconds; those held back, the others, or (None) all."""
+    """Predict the rows that are not there, for so many seconds; those held back, those seen, or (None) all."""
     there = {key_of(row): row for row in json.loads(RESULT.read_text())["rows"]} if RESULT.exists() else {}
     wanted = [row for row in recorded(files) if key_of(row) not in there]
-    wanted = [row for row in wanted if held_back in (None, not is_development(row))]
-    wanted.sort(key=lambda row: row["pattern"] != "local(2)")
+    wanted = [row for row in wanted if held_back in (None, not is_seen(row))]
+    random.Random(0).shuffle(wanted)
     started = time.monotonic()
     with ProcessPoolExecutor(2, max_tasks_per_child=24) as pool:
         for begin in range(0, len(wanted), 8):
@@ -153,15 +160,28 @@ def run(files, limit, held_back):
             write(list(there.values()))
 
 
-def write(rows):
-    record.write(RESULT, None, rows, summary=summary(rows))
+def predict_shares():
+    """[{warp, what it does, the share of its time that it was measured to take, and that is predicted}]. One
+    image of the batch stands for all: each block goes on with the same work."""
+    measured = json.loads((RESULTS / f"{SHARES}.json").read_text())["rows"]
+    plan = plan_operator(preset("seeds").replace(batch=1).generate(1), "phase2", "cpu", trace=True)
+    found = timeline.shares(timeline.record(plan, model=True))
+    return [{"warp": row["warp"], "activity": activity, "measured": share,
+             "predicted": round(found[row["warp"]].get(activity, 0.0), 3)}
+            for row in measured for activity, share in row["share"].items()]  # fmt: skip
+
+
+def write(rows, shares=None):
+    if shares is None:
+        shares = json.loads(RESULT.read_text()).get("shares", []) if RESULT.exists() else []
+    record.write(RESULT, None, rows, summary=summary(rows), shares=shares)
 
 
 def summary(rows):
     """{name of a part of the rows: its figures}"""
     rows = [row for row in rows if "error" in row]
     parts = {
-        "development": [row for row in rows if not row["held_back"]],
+        "seen": [row for row in rows if not row["held_back"]],
         "held back": [row for row in rows if row["held_back"]],
         "held back, H200": [row for row in rows if row["held_back"] and row["gpu"] == "H200"],
         "held back, H100": [row for row in rows if row["held_back"] and "H100" in row["gpu"]],
@@ -220,6 +240,10 @@ def table():
         else:
             cells += ["", row["left_out"].replace("|", "/"), ""]
         lines.append(f"| {' | '.join(cells)} |")
+    heads = "warp", "activity", "measured", "predicted"
+    lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += [f"| {row['warp']} | {row['activity']} | {row['measured']:.1%} | {row['predicted']:.1%} |"
+              for row in document["shares"]]  # fmt: skip
     return "\n".join(lines)
 
 
@@ -229,16 +253,18 @@ def _told(number):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", nargs="?", choices=("predict", "summary"))
+    parser.add_argument("step", nargs="?", choices=("predict", "summary", "shares"))
     parser.add_argument("files", nargs="*")
     parser.add_argument("--limit", type=float)
-    parser.add_argument("--only", choices=("held-back", "development"))
+    parser.add_argument("--only", choices=("held-back", "seen"))
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.step == "predict":
         run(given.files or FILES, given.limit, given.only and given.only == "held-back")
     elif given.step == "summary":
         write(json.loads(RESULT.read_text())["rows"])
+    elif given.step == "shares":
+        write(json.loads(RESULT.read_text())["rows"], predict_shares())
     if given.table:
         print(table(), constants(), sep="\n\n")
 

@@ -1,9 +1,22 @@
 """Multi-scale deformable attention on Hopper, in Numba CUDA Python, with TMA and mbarrier.
 
+A pipeline of one's own, in ``import numba_deform as nd`` (``help(nd.Ring)`` and so on tell of each):
+
+    numba-deform new FILE.py   on the command line: a pipeline that is right, to begin with
+    nd.Shared, nd.Array        the shared memory of a block, by names
+    nd.Ring, nd.Barrier        stages with their full and empty barriers; a barrier alone
+    nd.kernel, nd.function     make a kernel, and what kernels call
+    nd.TensorMap, nd.TensorMapArray
+                               what TMA has to know of an array
+    nd.Launch                  a kernel with its arguments and the right results
+    nd.simulate, nd.explore    run it on the CPU and name what breaks a rule: by chance, in every order
+    nd.pipeline                a function that returns a Launch, for the command line and the tools
+
 The public names stand in ``__init__.pyi``. Each is imported when it is first asked for: the command line's help
 and completion need neither Numba nor NumPy."""
 
 import ast
+import difflib
 import importlib
 from pathlib import Path
 
@@ -19,7 +32,9 @@ __all__ = sorted(_MODULES)
 
 def __getattr__(name):
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        close = [] if name.startswith("_") else difflib.get_close_matches(name, __all__, 1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{meant}")
     value = getattr(importlib.import_module(_MODULES[name], __name__), name)
     globals()[name] = value
     return value

@@ -128,9 +128,11 @@ class Compiled:
 def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False, shared=None):
     """Decorator: a plain Python function, each parameter annotated with its type, becomes a :class:`Kernel`.
 
-    ``threads`` of a block are a number, or a tuple of up to three, x first. ``shared`` is the
-    ``device.layout.Shared`` that it uses. ``signature`` stands in for annotations. Raises TypeError naming a
-    parameter that has no type."""
+    ``threads`` of a block are a number, or a tuple of up to three, x first. ``min_blocks``: how many blocks
+    should fit on an SM together, which bounds the registers of a thread (0: no wish). ``max_registers``: a cap
+    for each thread (0: none). ``whole_program=True`` links it as one program: needed for setmaxnreg, and by
+    products of a warpgroup. ``shared`` is the ``nd.Shared`` that it uses. ``signature`` stands in for
+    annotations. Raises TypeError naming a parameter that has no type."""
 
     def wrap(function):
         types = signature or _signature_of(function)
@@ -258,15 +260,39 @@ def _no_driver_needed(capability):
     """Inside, device functions that ask the current device for its capability get this one. And of debug
     information there are the lines alone: libNVVM refuses the values of some variables, and Numba looks for a
     def in the source of a lambda."""
-    device = SimpleNamespace(compute_capability=capability[:2])
+    from numba.cuda.lowering import BaseLower
+
+    device, numbas = SimpleNamespace(compute_capability=capability[:2]), BaseLower.lower_function_body
+
+    def lower_body(lower):
+        _keep_own_lines(lower.func_ir)
+        return numbas(lower)
+
     with (
         mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device),
         mock.patch("numba.cuda.lowering.get_func_def_lineno", lambda f: f.__code__.co_firstlineno),
+        mock.patch.object(BaseLower, "lower_function_body", lower_body),
         mock.patch.multiple(
             "numba.cuda.debuginfo.CUDADIBuilder", mark_variable=_nothing, update_variable=_nothing
         ),
     ):
         yield
+
+
+def _keep_own_lines(function):
+    """Of what Numba has inlined from another file, it would take the lines for the function's own file: give it
+    the line of the call, the last of its own before."""
+    from numba.cuda.core.ir_utils import compute_cfg_from_blocks, find_topo_order
+
+    last = {}
+    graph = compute_cfg_from_blocks(function.blocks)
+    for label in find_topo_order(function.blocks):
+        before = [last[p] for p, _ in graph.predecessors(label) if p in last]
+        loc = before[0] if before else function.loc
+        for statement in function.blocks[label].body:
+            own = statement.loc.filename == function.loc.filename
+            loc = statement.loc = statement.loc if own else loc
+        last[label] = loc
 
 
 def _nothing(*args, **more):

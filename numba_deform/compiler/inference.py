@@ -40,6 +40,7 @@ FILE = "<numbered>"
 KEPT = 8192  # functions whose types are kept
 WHOLE = 256  # functions of which all is kept though they have a form: those of a few kernels
 PLACE = ("lineno", "end_lineno", "col_offset", "end_col_offset")
+COMPUTING = "binop", "inplace_binop", "unary"  # what Numba's expressions are called that compute
 FIRST = 1_000  # the number of a function's first node
 # The passes that a function without closures of its own and without literal_unroll needs.
 PASSES = (
@@ -110,6 +111,7 @@ class Inferred:
     """What is known of a function for the types of its arguments.
 
     ``source``      its source, whose ``tree`` has loops over static_range written out; None without source
+    ``lack``        why it has none, if it computes anything
     ``at``          for the number of a node: Numba's statements (``ir.Assign``) there, in order
     ``typemap``     Numba's type for each of Numba's variables
     ``calltypes``   the signature for each of Numba's expressions
@@ -429,10 +431,10 @@ def _inferred(function, args, inline, declared, key=None):
     if key in _underway:
         raise NotInferred(f"{function.__name__} calls itself")
     try:
-        source = source_of(function)
+        source, lack = source_of(function), ""
         code, lines = numbered(source)
-    except (OSError, ValueError):
-        source, code, lines = None, function.__code__, {}
+    except (OSError, ValueError) as error:
+        source, code, lines, lack = None, function.__code__, {}, str(error)
     cells = _cells(function, code) or None
     form = python.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, cells)
     flags = compiler.CUDAFlags()
@@ -449,6 +451,8 @@ def _inferred(function, args, inline, declared, key=None):
         pipeline = _FrontEnd(*contexts, None, args, declared, flags, {})
         found = Inferred(function, args, inline, declared, source, lines, pipeline.compile_extra(form))
         _check_fields(found)
+        computed = [s.return_type for e, s in found.calltypes.items() if getattr(e, "op", 0) in COMPUTING and s]
+        found.lack = lack if any(isinstance(kind, types.Number) for kind in computed) else ""
     except NotInferred:
         raise
     except Exception as error:  # of which Numba does not catch all that it raises

@@ -23,28 +23,28 @@ def cp_async_bulk_tensor_1d(dst, map, c0, bar):
 @intrinsic(void(u32, u64, i32, i32, u32))
 def cp_async_bulk_tensor_2d(dst, map, c0, c1, bar):
     """``cp.async.bulk.tensor.2d.shared::cluster.global``: one box of a rank-2 map into ``dst``.
-    As ``cp_async_bulk_tensor_1d``. PTX ISA 9.7.9.25.5.2."""
+    As ``cp_async_bulk_tensor_1d``: ``c0`` elements are a multiple of 16 bytes. PTX ISA 9.7.9.25.5.2."""
     cpu().tensor_load(dst, map, (c0, c1), bar)
 
 
 @intrinsic(void(u32, u64, i32, i32, i32, u32))
 def cp_async_bulk_tensor_3d(dst, map, c0, c1, c2, bar):
     """``cp.async.bulk.tensor.3d.shared::cluster.global``: one box of a rank-3 map into ``dst``.
-    As ``cp_async_bulk_tensor_1d``. PTX ISA 9.7.9.25.5.2."""
+    As ``cp_async_bulk_tensor_1d``: ``c0`` elements are a multiple of 16 bytes. PTX ISA 9.7.9.25.5.2."""
     cpu().tensor_load(dst, map, (c0, c1, c2), bar)
 
 
 @intrinsic(void(u32, u64, i32, i32, i32, i32, u32))
 def cp_async_bulk_tensor_4d(dst, map, c0, c1, c2, c3, bar):
     """``cp.async.bulk.tensor.4d.shared::cluster.global``: one box of a rank-4 map into ``dst``.
-    As ``cp_async_bulk_tensor_1d``. PTX ISA 9.7.9.25.5.2."""
+    As ``cp_async_bulk_tensor_1d``: ``c0`` elements are a multiple of 16 bytes. PTX ISA 9.7.9.25.5.2."""
     cpu().tensor_load(dst, map, (c0, c1, c2, c3), bar)
 
 
 @intrinsic(void(u32, u64, i32, i32, i32, i32, i32, u32))
 def cp_async_bulk_tensor_5d(dst, map, c0, c1, c2, c3, c4, bar):
     """``cp.async.bulk.tensor.5d.shared::cluster.global``: one box of a rank-5 map into ``dst``.
-    As ``cp_async_bulk_tensor_1d``. PTX ISA 9.7.9.25.5.2."""
+    As ``cp_async_bulk_tensor_1d``: ``c0`` elements are a multiple of 16 bytes. PTX ISA 9.7.9.25.5.2."""
     cpu().tensor_load(dst, map, (c0, c1, c2, c3, c4), bar)
 
 
@@ -61,28 +61,28 @@ def cp_async_bulk_tensor_1d_store(map, c0, src):
 @intrinsic(void(u64, i32, i32, u32))
 def cp_async_bulk_tensor_2d_store(map, c0, c1, src):
     """``cp.async.bulk.tensor.2d.global.shared::cta``: the box at ``src`` into a rank-2 tensor.
-    As ``cp_async_bulk_tensor_1d_store``. PTX ISA 9.7.9.25.5.2."""
+    As ``cp_async_bulk_tensor_1d_store``: ``c0`` elements are a multiple of 16 bytes. PTX ISA 9.7.9.25.5.2."""
     cpu().tensor_store(map, (c0, c1), src)
 
 
 @intrinsic(void(u64, i32, i32, i32, u32))
 def cp_async_bulk_tensor_3d_store(map, c0, c1, c2, src):
     """``cp.async.bulk.tensor.3d.global.shared::cta``: the box at ``src`` into a rank-3 tensor.
-    As ``cp_async_bulk_tensor_1d_store``. PTX ISA 9.7.9.25.5.2."""
+    As ``cp_async_bulk_tensor_1d_store``: ``c0`` elements are a multiple of 16 bytes. PTX ISA 9.7.9.25.5.2."""
     cpu().tensor_store(map, (c0, c1, c2), src)
 
 
 @intrinsic(void(u64, i32, i32, i32, i32, u32))
 def cp_async_bulk_tensor_4d_store(map, c0, c1, c2, c3, src):
     """``cp.async.bulk.tensor.4d.global.shared::cta``: the box at ``src`` into a rank-4 tensor.
-    As ``cp_async_bulk_tensor_1d_store``. PTX ISA 9.7.9.25.5.2."""
+    As ``cp_async_bulk_tensor_1d_store``: ``c0`` elements are a multiple of 16 bytes. PTX ISA 9.7.9.25.5.2."""
     cpu().tensor_store(map, (c0, c1, c2, c3), src)
 
 
 @intrinsic(void(u64, i32, i32, i32, i32, i32, u32))
 def cp_async_bulk_tensor_5d_store(map, c0, c1, c2, c3, c4, src):
     """``cp.async.bulk.tensor.5d.global.shared::cta``: the box at ``src`` into a rank-5 tensor.
-    As ``cp_async_bulk_tensor_1d_store``. PTX ISA 9.7.9.25.5.2."""
+    As ``cp_async_bulk_tensor_1d_store``: ``c0`` elements are a multiple of 16 bytes. PTX ISA 9.7.9.25.5.2."""
     cpu().tensor_store(map, (c0, c1, c2, c3, c4), src)
 
 

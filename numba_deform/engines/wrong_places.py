@@ -19,6 +19,7 @@ MARKS = ".+#o"  # of a cell of the picture: right, some wrong, all wrong, all as
 COLOURS = {".": "#DDDDDD", "+": "#E69F00", "#": "#D55E00", "o": "#56B4E9"}
 WORDS = {".": "right", "+": "some wrong", "#": "wrong", "o": "never written"}
 ROWS, COLUMNS, CELL = 32, 64, 8  # of the picture at most; pixels of a cell
+PATTERN = 12  # different lines of a picture that may have one
 SOME = 6  # tiles that are named
 
 
@@ -43,6 +44,8 @@ class Difference:
         told = [("where", self.where), ("wrote", self.writers), *(("holds", text) for text in self.holds)]
         told, first, rows = [pair for pair in told if pair[1]], 0, self.map()
         step = -(-len(_flat(self.wrong)) // ROWS)
+        if (count := len(set(rows))) > PATTERN:
+            return [*told, ("map", f"no pattern, {count} different lines; save('wrong.svg') draws them")]
         for row, alike in itertools.groupby(rows):
             last = first + len(list(alike))
             numbers = f"{first * step}-{min(last * step, len(_flat(self.wrong))) - 1}"
@@ -115,6 +118,9 @@ def _numbers(indices, size):
     """Numbers below ``size`` in words: ranges, or what they leave when divided by a power of two."""
     if len(indices) == size:
         return f"0-{size - 1} (all)" if size > 1 else "0 (all)"
+    missing = np.setdiff1d(np.arange(1, size - 1), indices)
+    if len(missing) == 1 == size - len(indices):
+        return f"0-{size - 1} except {missing[0]}"
     for period in (2, 4, 8, 16, 32, 64, 128):
         rests = np.unique(indices % period)
         if len(rests) < period and len(indices) == np.isin(np.arange(size) % period, rests).sum() > len(rests):

@@ -28,9 +28,9 @@ from ..kernels.problem import ConfigError
 from ..kernels.registry import load, loaded_files
 from . import ceilings, counters, record
 from .bench import clock, is_of_this_process, measure_here, time_round_by_round
-from .predict import predict
+from .predict import predict, write_clocks
 from .profile import Profile
-from .timeline import TimelineError, Timelines, decode, with_copies
+from .timeline import MODEL, TimelineError, Timelines, decode, with_copies
 from .worker import Worker, explain
 
 BATCH_MS, BATCH = 0.2, 16  # a launch shorter than this is timed in a batch of at most so many
@@ -60,21 +60,22 @@ def timeline(kernel, grid=None, args=(), *, block=0, engine="auto", cluster=None
     schedule, one by one. ``block`` is the number of the block; of several, such as ``[0, 1]`` of a cluster, the
     result is a list that draws itself, from a run for each, in cycles from the first mark of all.
 
-    ``engine`` is "cpu", "gpu", or "auto": the GPU if there is one. ``options`` are those of ``simulate``, such
-    as ``landing=``. In a notebook the result draws itself, as SVG that Ctrl and the wheel zoom into;
-    ``.save("x.png")`` writes .png, .svg or .json.
+    ``engine`` is "cpu", "gpu", or "auto": the GPU if there is one; or "model": the machine code on the model of
+    an SM that ``profile(time=True)`` predicts with, in cycles of its clock. ``options`` are those of
+    ``simulate``, such as ``landing=``. In a notebook the result draws itself, as SVG that Ctrl and the wheel
+    zoom into; ``.save("x.png")`` writes .png, .svg or .json.
 
     Raises TimelineError for a kernel without such steps and for a block that is not there, and what the
     engines raise. Outputs are not compared."""
     launch = launch_of(kernel, grid, args, cluster)
-    _, gpu = engine_for(engine, launch.capability, launch.title)
+    gpu = None if engine == "model" else engine_for(engine, launch.capability, launch.title)[1]
     if not isinstance(block, Integral):
-        return Timelines.of([record_launch(launch, gpu, number, options) for number in block])
-    return record_launch(launch, gpu, block, options)
+        return Timelines.of([record_launch(launch, gpu, n, options, engine == "model") for n in block])
+    return record_launch(launch, gpu, block, options, engine == "model")
 
 
-def record_launch(launch, gpu=None, block=0, options=None):
-    """The Timeline of one block of a Launch, on the CPU engine where ``gpu`` is None."""
+def record_launch(launch, gpu=None, block=0, options=None, model=False):
+    """The Timeline of one block of a Launch: of the GPU, of the model of an SM, or else of the CPU engine."""
     traced, shape = launch.kernel.with_marks(), (launch.kernel.threads // 32, CAPACITY, MARK_BYTES // 4)
     if "__open_marks" not in traced.plain.__code__.co_names:
         raise TimelineError(f"{launch.title} takes no steps of a ring: ring.acquire, ring.wait or ring.release")
@@ -88,13 +89,17 @@ def record_launch(launch, gpu=None, block=0, options=None):
         buffer.copy_from(marks)
         run()
         marks = buffer.to_numpy()
+    elif model:
+        if options:
+            raise TypeError(f"{', '.join(options)} are options of the CPU engine, and engine is model")
+        write_clocks(traced, launch.grid, [*launch.args, marks, block], traced.shared_bytes, marks, block)
     else:
         args, options = [*launch.args, marks, block], options or {}
         options = {**options, "trace": True}
         events = told(simulate(traced, launch.grid, args=args, cluster=launch.cluster, **options)).events
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
-    engine = gpu.name if gpu else "CPU engine, virtual cycles"
+    engine = gpu.name if gpu else MODEL if model else "CPU engine, virtual cycles"
     recorded = decode(marks, f"{launch.title}, block {block}", engine, launch.kernel.shared)
     return with_copies(recorded, [event for event in events if event.block == block])
 

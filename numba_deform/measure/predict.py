@@ -5,9 +5,13 @@ round the rest goes on at the rate of those that ran."""
 
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
+import numpy as np
+
+from ..engines.sass import emulate
 from ..engines.sass.counters import L1
 from ..engines.sass.listing import listing
 from ..engines.sass.machine import RESERVED, resident
@@ -22,12 +26,14 @@ ENOUGH = 300_000  # instructions of warps that stand for a large grid
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """``cycles`` of an SM for all its blocks; ``busy``: {unit: its share of that time}; ``stalls``: {(reason,
-    number of the instruction): cycles of warps}, of the blocks that were played."""
+    number of the instruction): cycles of warps}, of the blocks that were played; ``clocks``: {(which of them,
+    warp): the cycles at which it read the clock}."""
 
     cycles: float
     busy: dict
     stalls: dict
     constants: tuple = HOPPER
+    clocks: dict = field(default_factory=dict)
 
     @property
     def microseconds(self):
@@ -100,7 +106,22 @@ def predict(run, constants=HOPPER, repeats=1):
     busy = {unit: cycle / total / (QUARTERS if unit in quarters else 1) for unit, cycle in sm.busy.items()}
     for unit in ("lsu", "tma"):  # instructions alone; the work is the data path's, the copy engine's
         busy.pop(unit, None)
-    return Prediction(cycles * repeats, {"issue": issue / total / QUARTERS, **busy}, dict(sm.stalls), constants)
+    return Prediction(cycles * repeats, {"issue": issue / total / QUARTERS, **busy}, dict(sm.stalls), constants,
+                      dict(sm.clocks))  # fmt: skip
+
+
+def write_clocks(kernel, grid, args, shared_bytes, marks, block):
+    """Have the model's clock in the ``marks`` that a block of a kernel with marks writes, whose last arguments
+    they are: the machine code runs for the blocks of its SM up to those that are there with it."""
+    blocks = prod(grid) if isinstance(grid, tuple) else grid
+    place, held = block // SMS, resident_blocks(kernel, shared_bytes) // SMS
+    only = list(range(block % SMS, blocks, SMS))[: place + held]
+    found = predict(emulate(kernel, grid, args, shared_bytes, only=only, traced=True)).clocks
+    for (which, warp), cycles in found.items():
+        if which == place:
+            written = marks[warp, : len(cycles)]  # as two words each
+            times = np.array(cycles[: len(written)], np.int64)
+            written[:, 0], written[:, 1] = times & 0xFFFFFFFF, times >> 32
 
 
 def _longer(ends, resident, blocks):

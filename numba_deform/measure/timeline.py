@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..attention.bind import Bound
 from ..device.marks import ACQUIRE, CAPACITY, COMMIT, COMPUTE, ISSUE, MARK_BYTES, RELEASE, WAIT
 from ..engines.gpu.device import DeviceArray
 from ..engines.waivers import told
+from .predict import resident_blocks, write_clocks
 from .svg import zoomed
 
 # Okabe and Ito's colours, which people with colour-blind eyes can tell apart, by their names. Whatever is
@@ -32,6 +34,7 @@ ACTIVITIES = {ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait
 COLOURS = {"acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
            "other": YELLOW, "flight": GREEN, "group": PURPLE, "at a barrier": BLACK}  # fmt: skip
 HATCHES = {"acquire": "////"}  # in print its grey looks like that of wait
+MODEL = "model of an SM of an H200"
 WIDTH, ROW = 9.5, 0.75  # inches, of a picture and of a warp in it: what a notebook shows unshrunk
 SMALLEST_TEXT, TEXT = 6.5, 7.5  # points
 
@@ -167,8 +170,9 @@ def _png(timelines):
     return picture.getvalue()
 
 
-def record(plan, block=0, simulate_options=None, title=None):
-    """The :class:`Timeline` of one block of a ``systems.Plan`` whose configuration has trace.
+def record(plan, block=0, simulate_options=None, title=None, model=False):
+    """The :class:`Timeline` of one block of a ``systems.Plan`` whose configuration has trace; ``model``: of the
+    model of an SM in place of the CPU engine.
 
     ``title`` tells it from others of the same picture; default the variant's name and the block.
     Raises TimelineError, and what the engines raise."""
@@ -183,12 +187,17 @@ def record(plan, block=0, simulate_options=None, title=None):
         buffer.copy_from(marks)
         run()
         marks = buffer.to_numpy()
+    elif model:
+        bound = Bound(bound.problem, bound.variant, bound.config, resident=resident_blocks)  # of a GPU's grid
+        out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
+        args = bound.arguments((*case.arrays, out), extra={"trace_buffer": marks, "trace_block": block})
+        write_clocks(bound.kernel, bound.blocks, args, bound.shared_bytes, marks, block)
     else:
         extra = {"trace_buffer": marks, "trace_block": block}
         told(case.run(bound, extra=extra, **(simulate_options or {}))[1])
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
-    engine = case.gpu.name if case.gpu else "CPU engine, virtual cycles"
+    engine = case.gpu.name if case.gpu else MODEL if model else "CPU engine, virtual cycles"
     return decode(marks, title or f"{bound.variant.name}, block {block}", engine)
 
 

@@ -13,7 +13,6 @@ NAMES = list(PROGRAMS)
 FEW = 20  # every so many are in the default tests
 # The right programs that end interpreted, and what there is no machine code for.
 INTERPRETED = {
-    "records": ["fields_of_records", "records_in_shared_memory", "random_numbers"],
     "parts of arrays, and views": [
         "rows_and_slices", "rows_of_a_local_array", "dynamic_memory_in_slices", "one_buffer_for_two_types",
     ],
@@ -29,7 +28,6 @@ INTERPRETED = {
     "results that are tuples of two types": ["do_all_lanes_agree"],
     "a barrier that hands on what another block wrote": ["another_block_fetches_what_was_written"],
     "clusters": ["multicast_pipeline"],
-    "products of a warpgroup": ["warpgroup_product", "warpgroup_product_step_by_step"],
 }  # fmt: skip
 WITHOUT_CODE = {name for names in INTERPRETED.values() for name in names}
 
@@ -75,3 +73,10 @@ def test_what_has_no_machine_code_is_right():
     """A list that names what is gone, or what ends by a fault, would hide nothing and yet look as if it did."""
     assert sum(map(len, INTERPRETED.values())) == len(WITHOUT_CODE)
     assert not any(PROGRAMS[name].faults for name in WITHOUT_CODE)
+
+
+def test_who_asks_for_machine_code_is_told_why_there_is_none():
+    program = PROGRAMS["multicast_pipeline"]
+    args, options = (program.kernel, program.grid, program.block, program.args()), {"compiled": True}
+    report = simulate(*args, cluster=program.cluster, **program.options, **options)
+    assert (report.compiled, report.why_interpreted) == (False, "a cluster is the interpreter's")

@@ -133,7 +133,7 @@ def test_a_map_with_another_box():
     maps = nd.TensorMapArray([nd.TensorMap.of(data.reshape(10, 8, 32), (32, 8, 1))])
     with pytest.raises(faults.BadTensorMap, match="a 2d copy with a map of rank 3"):
         nd.simulate(nd.from_ptx(TEXT)["ring"], 1, 64, [maps, np.zeros_like(data), 10])
-    with pytest.raises(ValueError, match="argument tiles=1.5 is no whole number"):
+    with pytest.raises(ValueError, match="argument tiles=1.5, the kernel says uint32: a whole number"):
         nd.simulate(nd.from_ptx(TEXT, NAMES["ring"])["ring"], 1, 64, [maps, np.zeros_like(data), 1.5])
 
 

@@ -39,6 +39,19 @@ def test_a_pipeline():
     assert run.counts.total("tma_bytes") == launch.outputs["out"].nbytes
 
 
+def test_what_is_inlined_from_another_file_counts_for_the_call():
+    @nd.kernel(threads=32)
+    def first_lanes(out: nd.float32[:]):
+        if nd.lane() < 3:
+            out[nd.lane()] = nd.warp()
+
+    code = first_lanes.py_func.__code__
+    lines = range(code.co_firstlineno, max(line or 0 for *_, line in code.co_lines()) + 1)
+    found = {one.line for one in listing(first_lanes)}
+    assert {Path(file).name for file, _ in found} == {Path(__file__).name}
+    assert {line for _, line in found} <= set(lines), found
+
+
 def test_lines_do_not_change_the_code():
     kernel = copy(stages=2).kernel
     plain, lined = kernel.compile(), listing(kernel)
@@ -46,6 +59,16 @@ def test_lines_do_not_change_the_code():
     assert [str(one) for one in without] == [str(one) for one in lined]
     assert {one.line for one in without} == {("?", 0)}
     assert len({line for file, line in {one.line for one in lined} if Path(file).name == "copy.py"}) > 5
+
+
+def test_a_timeline_of_the_model_has_the_steps_of_the_engine():
+    launch = copy(stages=2)
+    model, engine = (nd.timeline(launch, engine=name) for name in ("model", "cpu"))
+    steps = [[(s.activity, s.warp, s.stage, s.use, s.ring) for s in t.spans] for t in (model, engine)]
+    assert steps[0] == steps[1] and len(model.flights) == len(engine.flights)
+    assert "model" in model.engine and [s.start for s in model.spans] != [s.start for s in engine.spans]
+    with pytest.raises(TypeError, match="schedules are options of the CPU engine"):
+        nd.timeline(launch, engine="model", schedules=2)
 
 
 PITCH = 33  # of a row: 32 would put a column into one bank

@@ -162,11 +162,12 @@ def test_a_share_comes_from_memory():
     assert sm.ends[0] > C.hbm + 50 * 128 / C.hbm_bytes - 100
 
 
-def test_what_arrives_takes_the_data_path():
-    """Mutant: only what is asked for takes it."""
+@pytest.mark.parametrize("sectors", [2, 4])
+def test_what_arrives_takes_the_data_path(sectors):
+    """Mutants: only what is asked for takes it; a part of a line takes as much as a whole one."""
     listing = code("LDG.E R0, [R2] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
-    sm = play(listing, [*[(0, load(128 * k)) for k in range(10)], 1, 2])
-    assert sm.busy["data path"] == pytest.approx(10 + 10 * C.fill, abs=1)  # the last comes with the end
+    sm = play(listing, [*[(0, load(128 * k, range(sectors))) for k in range(10)], 1, 2])
+    assert sm.busy["data path"] == pytest.approx(10 + 10 * sectors * C.fill, abs=1)
 
 
 def test_stores_and_reductions_are_not_waited_for_but_atomics_are():
@@ -188,8 +189,12 @@ def test_groups_of_copies():
 
 
 # --- barriers and the copy engine --------------------------------------------------------------------
-def copied(phase, size=256):
-    return work(copied=size // 32, size=size, lines=size // 128, place=0, gives=((phase, "engine"),))
+def copied(phase, size=256, pieces=2):
+    return work(copied=size // 32, size=size, pieces=pieces, place=0, gives=((phase, "engine"),))
+
+
+def cost(size, pieces):
+    return pieces * C.tma_piece + size / C.tma_bytes
 
 
 def test_a_tensor_load_must_be_waited_for():
@@ -197,14 +202,14 @@ def test_a_tensor_load_must_be_waited_for():
     listing = code("UTMALDG.3D [UR8], [UR4]", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", EXIT)
     phase = token(4)
     sm = play(listing, [*[(0, copied(phase)) for _ in range(4)], (1, work(waits=(phase,))), 2])
-    assert sm.ends[0] == pytest.approx(C.reach + 4 * 256 / C.tma_bytes + C.tma_latency + C.wake, abs=3)
-    assert sm.busy["copy engine"] == 4 * 256 / C.tma_bytes
+    assert sm.ends[0] == pytest.approx(C.reach + 4 * cost(256, 2) + C.tma_latency + C.wake, abs=3)
+    assert sm.busy["copy engine"] == pytest.approx(4 * cost(256, 2))
     assert waited(sm, "mbarrier") > C.tma_latency
 
 
 def test_a_small_request_has_a_least_cost():
     listing = code("UTMALDG.3D [UR8], [UR4]", EXIT)
-    assert play(listing, [(0, copied(token(1), 32)), 1]).busy["copy engine"] == C.tma_least
+    assert play(listing, [(0, copied(token(1), 32, 1)), 1]).busy["copy engine"] == C.tma_least
 
 
 def test_phases_end_one_after_the_other():
@@ -217,15 +222,15 @@ def test_phases_end_one_after_the_other():
         return play(listing, [*copies, *[(1, work(waits=(phase,))) for phase in phases], 2]).ends[0]
 
     assert last(80, 1) - last(40, 1) == pytest.approx(40 * C.tma_phase, rel=0.05)
-    assert last(80, 8) - last(40, 8) == pytest.approx(40 * 256 / C.tma_bytes, rel=0.05)
+    assert last(80, 8) - last(40, 8) == pytest.approx(40 * cost(256, 2), rel=0.05)
 
 
 def test_the_copy_engines_queue():
     """A warp with requests for a full engine waits for it. Mutant: any number is taken."""
     listing = code("UTMALDG.3D [UR8], [UR4]", EXIT)
     sm = play(listing, [*[(0, copied(token(1), 4096)) for _ in range(10)], 1])
-    assert sm.ends[0] > 8 * 128
-    assert waited(sm, "copy_engine") > 8 * 100
+    assert sm.ends[0] > 8 * 60
+    assert waited(sm, "copy_engine") > 8 * 50
 
 
 def test_named_barriers_wait_for_the_last():
@@ -252,6 +257,14 @@ def test_a_phase_that_nobody_ends():
     listing = code("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", "NOP", EXIT)
     with pytest.raises(Deadlock, match="no warp can go on"):
         play(listing, [1, (0, work(waits=(token(1),))), 2])
+
+
+def test_the_clock_is_read_by_warps_of_blocks():
+    """Mutant: the second block's warp counts as the first one's."""
+    listing = code("CS2R R2, SR_CLOCKLO", "FADD R0, R0, R1 | 100", "CS2R R2, SR_CLOCKLO", EXIT)
+    sm = play(listing, [[0, 1, 2, 3]], [[0, 2, 3]])
+    (first, second), (third, _) = sm.clocks[0, 0], sm.clocks[1, 0]
+    assert second - first == 101 and third > second and len(sm.clocks) == 2
 
 
 # --- blocks, and the whole grid ----------------------------------------------------------------------
@@ -315,6 +328,21 @@ def test_what_binds_and_where():
     assert found.waits([0]) == {"barrier": 0.1}
 
 
+def test_marks_of_one_block_get_the_models_clock(monkeypatch):
+    """Of the block asked for, the 134th: the third one of the SM of block 2, which others are there with."""
+    asked, marks = [], np.zeros((2, 8, 4), np.uint32)
+    marks[0, :3, 3], marks[1, :2, 3] = 1, 1
+    clocks = {(0, 0): [1, 2, 3], (1, 0): [70, 80, 90], (1, 1): [75, 2**33 + 5], (2, 1): [6]}
+    found = types.SimpleNamespace(clocks=clocks)
+    monkeypatch.setattr(predicting, "emulate", lambda *args, only, traced: asked.append(only))
+    monkeypatch.setattr(predicting, "predict", lambda run: found)
+    monkeypatch.setattr(predicting, "resident_blocks", lambda kernel, shared_bytes: 2 * SMS)
+    predicting.write_clocks("kernel", (10 * SMS, 1), [], 0, marks, SMS + 2)
+    assert asked == [[2, SMS + 2, 2 * SMS + 2]]
+    assert marks[0, :4, 0].tolist() == [70, 80, 90, 0]
+    assert (marks[1, :2, 0] | marks[1, :2, 1].astype(int) << 32).tolist() == [75, 2**33 + 5]
+
+
 # --- traces ------------------------------------------------------------------------------------------
 def test_traces_tell_what_an_access_asks_for():
     """Mutants: stores go through L1; NA fills it; what is fetched is no array's."""
@@ -371,7 +399,7 @@ def test_rows_that_one_run_serves():
 
 def test_which_rows_were_looked_at():
     rows = predicted.recorded(("pipelines_seeds", "counted"))
-    looked = {(r["workload"], r["pattern"]) for r in rows if predicted.is_development(r)}
+    looked = {(r["workload"], r["pattern"]) for r in rows if predicted.is_seen(r)}
     assert looked == {("seeds", "local(2)")}
     assert {r["gpu"] for r in rows} == {"H200", "H100 80GB HBM3"}
     assert not [r for r in rows if "linked" in r["variant"] or not r["measured_us"]]

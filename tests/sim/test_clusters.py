@@ -919,12 +919,14 @@ def test_a_copy_from_block_to_block():
 
 @pytest.mark.parametrize("options, fault", [
     ({"fence": False}, faults.MissingProxyFence), ({"after": "write"}, faults.DataRace),
-    ({"after": "leave"}, faults.CopyOutlivesBlock), ({"bar_rank": 0}, faults.NotABarrier),
+    ({"after": "leave"}, (faults.CopyOutlivesBlock, "cluster_sync() in all threads of the cluster at the end")),
+    ({"bar_rank": 0}, (faults.NotABarrier, "mapa_shared_cluster(dst, 1) and mapa_shared_cluster(bar, 1)")),
     ({"size": 24}, faults.BadSize), ({"offset": 8}, faults.Misaligned), ({"offset": 16}, faults.OutOfRange),
     ({"size": 64}, faults.MissingBytes),
 ])  # fmt: skip
 def test_copies_from_block_to_block_that_are_wrong(options, fault):
-    always(fault, send(**options), words(WARP), grid=2, cluster=2)
+    fault, told = fault if isinstance(fault, tuple) else (fault, "")
+    always(fault, send(**options), words(WARP), grid=2, cluster=2, words=told)
 
 
 # --- what a barrier counts, from registers and by reductions ----------------------------------------

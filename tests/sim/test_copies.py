@@ -777,6 +777,11 @@ def test_operands_of_bulk_copies():
         return kernel
 
     array = aligned(floats(32))
+    rows = aligned(floats(60)).reshape(6, 10)  # 40 bytes each
+    for store, at in ((False, "src"), (True, "dst")):
+        for offset, word in ((200, "array[5, 0]"), (40, "A row of array has 40 bytes: pad it to 48.")):
+            expect(faults.Misaligned, make(**{at: offset}, store=store), rows, words=word)
+        expect(faults.Misaligned, make(**{at: 44}, store=store), rows, words="keep offsets multiples")
     for store in (False, True):
         for offset in (1, 4, 8):
             expect(faults.Misaligned, make(dst=offset, store=store), array, words="multiple of 16")

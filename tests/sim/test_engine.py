@@ -31,6 +31,7 @@ from numba_deform.engines import faults
 from numba_deform.engines.cpu import Report, SimFault, simulate
 from numba_deform.engines.cpu.machine.thread import Thread
 from numba_deform.engines.garbage import short_collections
+from numba_deform.engines.launches import Launch
 
 u64, i32 = types.uint64, types.int32
 
@@ -86,8 +87,8 @@ def test_numbers_take_the_type_of_the_signature():
         out[0], out[1], out[2], out[3] = a, b, c, d
 
     out = np.zeros(4)
-    simulate(kernel, 1, 1, (out, (1 << 32) + 5, -1, 0.1, np.int64(7)))
-    np.testing.assert_array_equal(out, [5, 2**32 - 1, np.float32(0.1), 7])
+    simulate(kernel, 1, 1, (out, (1 << 32) - 5, -1, 0.1, np.int64(7)))
+    np.testing.assert_array_equal(out, [-5, 2**32 - 1, np.float32(0.1), 7])
 
 
 def test_numpy_integers_do_not_overflow_in_a_kernel():
@@ -109,9 +110,9 @@ ARGUMENT_ERRORS = {
     "objects": (add_one, (np.array([None]), floats(4)), "argument values has dtype object, which no"),
     "swapped bytes": (add_one, (floats(4).astype(">f4"), floats(4)), "argument values has dtype >f4"),
     "array for a number": (add_by_address, (floats(4), floats(4), floats(4)),
-                           "argument step is an array, but the kernel's signature says int32"),
+                           "argument step is float32[:], the kernel says int32"),
     "map for a number": (add_by_address, (floats(4), floats(4), maps_of(floats(4), box=(4,))),
-                         "argument step is an array, but the kernel's signature says int32"),
+                         "argument step is a TensorMapArray, the kernel says int32"),
 }  # fmt: skip
 
 
@@ -123,13 +124,51 @@ def test_argument_errors(case):
     assert str(caught.value).startswith(message), caught.value
 
 
-def test_a_number_for_an_array():
-    @typed(types.void(types.Array(types.float32, 1, "C")), threads=1)
-    def kernel(array):
+DECLARED = {
+    "number for an array": (float32[::1], 3, "=3, the kernel says float32[:]"),
+    "other type": (i32[:], np.zeros(4, np.int64),
+                   " is int64[:], the kernel says int32[:]: give p.astype(np.int32)"),
+    "fewer dimensions": (float32[:, :], floats(4), " is float32[:], the kernel says float32[:, :]"),
+    "other order": (float32[:, ::1], np.zeros((4, 4), np.float32, "F"),
+                    " is float32[:, :], the kernel says float32[:, :], in C order: give "
+                    "np.ascontiguousarray(p)"),
+    "no whole number": (i32, 7.5, "=7.5, the kernel says int32: a whole number"),
+    "not a number": (i32, float("nan"), "=nan, the kernel says int32: a whole number"),
+    "too large": (i32, 1 << 40, "=1099511627776, the kernel says int32: 32 bits"),
+    "one map": (u64, maps_of(floats(4), box=(4,))[0],
+                " is a TensorMap, the kernel says uint64: a number, or the address of an array or a TensorMap"
+                "Array"),
+    "a list": (float32, [1.0], " is a list, the kernel says float32"),
+    "complex": (float32, 1j, " is a complex, the kernel says float32"),
+    "in a tuple": (types.UniTuple(i32, 2), (1, 2.5), "[1]=2.5, the kernel says int32: a whole number"),
+    "longer tuple": (types.UniTuple(i32, 2), (1, 2, 3),
+                     " is a tuple of 3, the kernel says UniTuple(int32 x 2)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DECLARED)
+def test_an_argument_that_does_not_fit_what_is_declared(case):
+    kind, arg, message = DECLARED[case]
+
+    @typed(types.void(kind), threads=1)
+    def kernel(p):
+        raise AssertionError("it has been launched")
+
+    with pytest.raises(ValueError) as caught:
+        Launch(kernel, 1, [arg])
+    assert str(caught.value) == f"argument p{message}"
+
+
+def test_arguments_that_fit_what_is_declared():
+    kinds = u64, i32, float32, float32, types.boolean, float32[:], float32[:, :]
+    given = (maps_of(floats(4), box=(4,)), 2.0, 3, np.float64(0.1), np.bool_(1), floats(8)[::2],
+             floats(4).reshape(2, 2).T)  # fmt: skip
+
+    @typed(types.void(*kinds), threads=1)
+    def kernel(a, b, c, d, e, f, g):
         pass
 
-    with pytest.raises(ValueError, match="argument array is a number, but the kernel's signature"):
-        simulate(kernel, 1, 1, (3,))
+    simulate(Launch(kernel, 1, given))
 
 
 def test_launch_errors():
@@ -261,6 +300,9 @@ def test_the_report():
     assert report.switches > 3 * 32 * 200
     assert 600 < report.cycles < 32 * 700
     assert report.seconds > 0 and report.events == []
+    assert str(report) == repr(report) == "clean: 3 schedules, 96 copies"
+    few = Report(schedules=1, copies=1, waived={"init-fence": (2, ["a.py:3"])})
+    assert str(few) == "clean: 1 schedule, 1 copy; waived init-fence: 2 times, at a.py:3"
 
 
 def ring_events(seed, landing, iterations=16):

@@ -269,13 +269,15 @@ def test_a_field_that_is_not_aligned_is_refused():
     np.testing.assert_array_equal(aligned["second"], np.arange(32))
 
 
-def test_a_float_for_an_integer_is_converted():
-    """By a kernel's signature, as Numba does it."""
+def test_a_whole_float_for_an_integer_is_converted():
+    """By a kernel's signature, as Numba does it; a fraction is refused, where Numba would cut it off."""
 
     def kernel(out, n):
         out[0] = n
 
     out, signature = np.zeros(1, np.int64), types.void(types.int64[:], types.int32)
     typed = python.SimpleNamespace(py_func=kernel, signature=signature)
-    clean(typed, out, 12.7, block=1)
+    clean(typed, out, 12.0, block=1)
     assert out[0] == 12
+    with pytest.raises(ValueError, match="argument n=12.7, the kernel says int32: a whole number"):
+        clean(typed, out, 12.7, block=1)

@@ -137,7 +137,7 @@ def test_the_fields_of_memory_faults():
         (faults.OutOfRange, column, "tile[3, 8]"),
         (faults.DataRace, race, "tile[1]"),
         (faults.UninitialisedRead, unwritten, "tile[2]"),
-        (faults.Misaligned, copy, "out[byte 4]"),
+        (faults.Misaligned, copy, "out[1]"),
     ):
         fault = expect(kind, kernel, aligned(floats(32)))
         assert (fault.barrier, fault.state, fault.waits) == (name, None, ())

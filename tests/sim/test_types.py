@@ -1,5 +1,7 @@
 """The engine computes in the types that Numba infers, and refuses what Numba does not compile."""
 
+import warnings
+
 import expressions
 import numpy as np
 import pytest
@@ -23,6 +25,27 @@ def test_how_many_bits_an_operand_has():
     out = np.zeros(6, np.uint64)
     run(kernel, np.array([-1, 1], np.int32), np.array([-1, 1]), out, block=1)
     assert list(out) == [32, 64, 31, 63, 1 << 63, 1]
+
+
+@pytest.mark.parametrize("compiled", [None, True])
+def test_a_kernel_that_cannot_be_read(compiled):
+    """Its numbers would be Python's, which it is no fault to want, and is said by name."""
+    names = {"cuda": cuda, "uint32": uint32}
+    exec("def wraps(a, out):\n    x = a - uint32(2)\n    out[0] = x", names)
+    with pytest.warns(UserWarning, match="wraps needs its source: .* Write it as a def into a file") as told:
+        report = run(names["wraps"], np.uint32(1), np.zeros(1), block=1, compiled=compiled)
+    assert report.why_interpreted == str(told[0].message) and told[0].filename == expect.__code__.co_filename
+    exec("def copies(a, out):\n    out[0] = a", names)  # and computes nothing
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(names["copies"], np.uint32(1), np.zeros(1), block=1)
+    more = cuda.jit(lambda x: x + 1, device=True)
+
+    def calls(a, out):
+        out[0] = more(a)
+
+    with pytest.warns(UserWarning, match="<lambda> needs a source that is a definition by itself. It runs"):
+        run(calls, np.uint32(1), np.zeros(1), block=1)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

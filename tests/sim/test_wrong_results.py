@@ -14,7 +14,7 @@ ROWS, STEPS, SIDE = 8, 6, 64
 
 
 @nd.kernel(threads=32)
-def nothing(data: nd.float32[:, :], out: nd.u64):
+def nothing(data: nd.u64, out: nd.u64):
     pass
 
 
@@ -176,6 +176,10 @@ def test_sums_of_columns(change, holds):
 def test_lanes_in_words():
     lanes = np.where(np.arange(128) % 32 == 5, 0, 1 + np.arange(128))
     assert told(1 + np.arange(128), lanes).where == "elements that leave 5 when divided by 32"
+    for but, rows in ((3, "0-6 except 3"), (6, "0-5"), (slice(3, 8, 4), "that leave 0-2 when divided by 4")):
+        most = np.zeros_like(RIGHT[: 7 + isinstance(but, slice)])
+        most[but] = RIGHT[: len(most)][but]
+        assert told(RIGHT[: len(most)], most).where == f"rows {rows}, columns 0-63 (all)"
     some = RIGHT.copy()
     some[3, 4] = some[10, 9] = 7.5
     assert told(RIGHT, some).where == "rows 3, 10, columns 4, 9; 2 of the 4 elements there"
@@ -208,6 +212,16 @@ def test_the_picture(tmp_path):
     assert fills.count("#D55E00") == sum(row.count("#") for row in rows) == 32 * len(rows) * 5 // 6
     with pytest.raises(ValueError, match="the picture is written as .svg"):
         error.save(tmp_path / "wrong.txt")
+
+
+def test_a_picture_without_a_pattern_is_one_line():
+    some = np.random.default_rng(3).random(RIGHT.shape) < 0.6
+    for wrong, lines in ((np.where(some, 0, RIGHT), 1), (np.where(some[0], 0, RIGHT), 1), (in_tiles(16), 32)):
+        found = told(RIGHT, wrong)
+        maps = found.lines()[[label for label, _ in found.lines()].index("map") :]
+        assert len(maps) == lines and len(found.map()) == 32
+    wide = told(RIGHT, np.where(some, 0, RIGHT)).lines()[-1]
+    assert wide == ("map", "no pattern, 32 different lines; save('wrong.svg') draws them")
 
 
 def test_a_large_output_is_told_in_cells():

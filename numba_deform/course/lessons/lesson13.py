@@ -179,7 +179,7 @@ def _why(fault):
     if isinstance(fault, faults.Deadlock):
         ring = next((name for name in ("keys", "values") if f"waits on {name}.empty" in text), of)
         return f"The producer asks for no tile of {ring} any more: nobody gives it a stage back."
-    if isinstance(fault, faults.RefillRace):
+    if isinstance(fault, faults.ReadAfterRelease):
         if "has not waited" in text:
             return f"Nobody has waited for the product that reads this tile of {of}, and yet it is given back."
         return f"The product still reads the tile of {of} when it is given back. Wait first, then release."

@@ -177,7 +177,8 @@ def tensor_load(one):
         targets = ranks(given[0] >> 16) if "MULTICAST" in one.words else None
         offsets = _offsets(given[0], rank) if "IM2COL" in one.words else ()
         data, where = chosen.load_box(corner, *[offsets] * bool(offsets)), int(w.u[k][0])
-        block.counts.bulk(one, len(data), chosen.runs(corner, *[offsets] * bool(offsets)))
+        runs = chosen.runs(corner, *[offsets] * bool(offsets))
+        block.counts.bulk(one, len(data), runs, chosen.pieces)
         for target in [None] if targets is None else targets:
             to = block if target is None else block.cluster[target]
             block.space_of(where, target).put(where & 0xFFFFFF, data, chosen.swizzle)
@@ -208,7 +209,7 @@ def tensor_store(one):
         chosen = w.block.memory.map_at(pair(w, m))
         corner, where = [signed(w.u[k + 1 + i][0]) for i in range(rank)], int(w.u[k][0])
         data = w.block.space_of(where).get(where & 0xFFFFFF, chosen.box_bytes, chosen.swizzle)
-        w.block.counts.bulk(one, len(data), chosen.runs(corner))
+        w.block.counts.bulk(one, len(data), chosen.runs(corner), chosen.pieces)
         chosen.store_box(corner, data, None if one.stem == "UTMASTG" else _change_as(one, chosen.dtype))
 
     return once(run)

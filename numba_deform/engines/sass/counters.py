@@ -81,8 +81,9 @@ class Counts:
         self.l2_bytes[n] += SECTOR * missed
         return lines
 
-    def bulk(self, one, size, runs=()):
-        """One request of the copy engine of so many bytes; ``runs``: (address, bytes) in global memory."""
+    def bulk(self, one, size, runs=(), pieces=1):
+        """One request of the copy engine of so many bytes; ``runs``: (address, bytes) in global memory;
+        ``pieces``: how many of these a box has that lies inside, for ``traces``."""
         n = one.number
         self.requests[n] += 1
         self.tma_bytes[n] += size

@@ -32,13 +32,13 @@ class Deadlock(ValueError):
 
 class Running:
     """A warp of the replay: its place on the SM, its trace and how far it is, when it may issue and why not
-    before, and when its scoreboards are free: (cycle, reason)."""
+    before, and when its scoreboards are free: (cycle, reason). ``name``: (which block it is of, its number)."""
 
     __slots__ = ("trace", "at", "ready", "since", "boards", "place", "why", "busy", "copies", "groups",
-                 "tensor")  # fmt: skip
+                 "tensor", "name")  # fmt: skip
 
-    def __init__(self, trace, place, time):
-        self.trace, self.place, self.at = trace, place, 0
+    def __init__(self, trace, place, time, name):
+        self.trace, self.place, self.at, self.name = trace, place, 0, name
         self.ready, self.since = time, time - 1
         self.boards = [(0, "wait")] * 6
         self.why, self.busy, self.copies, self.groups, self.tensor = "wait", "not_selected", 0, [], 0
@@ -47,14 +47,17 @@ class Running:
 class Sm:
     """One SM. ``cache``: its ``counters.L1``; ``far``: a function of an address, the share of what is asked of
     L2 there that comes from memory. After ``run``: ``ends``, the cycle at which each block was over, ``busy``
-    {unit: cycles}, ``stalls`` {(reason, instruction's number): cycles of warps}."""
+    {unit: cycles}, ``stalls`` {(reason, instruction's number): cycles of warps}, and ``clocks`` {warp's name:
+    the cycles at which it read the SM's clock}."""
 
     def __init__(self, listing, cache, far=None, constants=HOPPER):
         self.cache, self.far, self.c = cache, far or (lambda address: 0.0), constants
         self.code = [(one.stall, _waits(one), *one.sets, one.stem, pipe_of(one), busy(one), _depth(one))
                      for one in listing]  # fmt: skip
         self.lsu = self.l2 = self.hbm = self.tma = self.phase = self.arrived = self.owed = 0.0
-        self.events, self.asked = [], 0
+        self.events, self.asked, self.begun = [], 0, 0
+        self.reads_clock = {n for n, one in enumerate(listing) if "SR_CLOCKLO" in one.operands}
+        self.clocks = defaultdict(list)
         self.busy, self.stalls, self.ends = defaultdict(float), defaultdict(int), []
         self.pools = [[] for _ in range(QUARTERS)]
 
@@ -89,10 +92,11 @@ class Sm:
         self.live[slot] = sum(bool(trace) for trace in traces)
         for number, trace in enumerate(traces):
             if trace:
-                warp = Running(trace, (slot, number), time + self.c.start)
+                warp = Running(trace, (slot, number), time + self.c.start, (self.begun, number))
                 pool = self.pools[number % QUARTERS]
                 pool.append(warp)
                 pool.sort(key=lambda warp: warp.place, reverse=True)
+        self.begun += 1
 
     def _over(self, slot, time):
         self.live[slot] -= 1
@@ -129,6 +133,8 @@ class Sm:
         self.busy["issue"] += 1
         self.busy[pipe] += cycles
         self._tell(warp, number, time)
+        if number in self.reads_clock:
+            self.clocks[warp.name].append(time)
         done, read, why = self._work(warp, work, stem, pipe, time)
         for board, cycle in ((result, done), (reads, read)):
             if board < 6 and cycle > warp.boards[board][0]:
@@ -242,9 +248,9 @@ class Sm:
             done = max(done, come) if work.returns else done
         return done
 
-    def _from_l2(self, sectors, address, time, near, distant, lines=1, after=0):
+    def _from_l2(self, sectors, address, time, near, distant, after=0):
         """When so many sectors have come that were asked for at a time; after ``near`` cycles, or those of
-        memory; so many ``lines`` are written ``after`` that. Without an address nothing comes."""
+        memory; they are written ``after`` that. Without an address nothing comes."""
         c, share = self.c, 0.0 if address is None else self.far(address)
         self.l2 = max(time, self.l2) + sectors * SECTOR / c.l2_bytes
         self.busy["l2"] += sectors * SECTOR / c.l2_bytes
@@ -256,7 +262,7 @@ class Sm:
             self.busy["memory"] += sectors * SECTOR / c.hbm_bytes
             come = max(self.l2, self.hbm) + distant
         if address is not None:
-            self._later(come + after, lambda now: self._fill(now, lines * c.fill))
+            self._later(come + after, lambda now: self._fill(now, sectors * c.fill))
         return come
 
     def _fill(self, time, cycles):
@@ -268,10 +274,10 @@ class Sm:
         """A request of the copy engine, which takes it when it has done the ones before."""
         c = self.c
         begin = max(time + c.reach, self.tma)
-        cost = max(c.tma_least, work.size / c.tma_bytes)
+        cost = max(c.tma_least, work.pieces * c.tma_piece + work.size / c.tma_bytes)
         self.tma = begin + cost
         self.busy["copy engine"] += cost
-        arrives = self._from_l2(work.copied, work.place, begin, 0, c.hbm - c.l2, work.lines, c.tma_latency)
+        arrives = self._from_l2(work.copied, work.place, begin, 0, c.hbm - c.l2, c.tma_latency)
         self.arrived = max(self.tma, arrives) + c.tma_latency
         warp.copies = max(warp.copies, self.arrived)
         return begin, begin, "copy_engine"

@@ -7,21 +7,21 @@ waits for whom, so that the waits can be played again in another order of time."
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from .counters import LINE, SECTOR, Counts
+from .counters import SECTOR, Counts
 
 
 class Work:
     """What one instruction asked for. ``waves``: wavefronts of the data path; ``read``: {line: [sector in it]}
     of global memory that goes through L1; ``past``: sectors that go to L2 whatever L1 has; ``returns``: whether
     a result comes of these; ``copied``: sectors of a request of the copy engine, else None, ``size`` its bytes,
-    ``lines`` those of L2 and ``place`` where they begin; ``gives``: [(Token, how)]; ``waits``: [Token]."""
+    in ``pieces``, and ``place`` where they begin; ``gives``: [(Token, how)]; ``waits``: [Token]."""
 
-    __slots__ = ("waves", "read", "fills", "past", "returns", "copied", "size", "lines", "place", "gives",
+    __slots__ = ("waves", "read", "fills", "past", "returns", "copied", "size", "pieces", "place", "gives",
                  "waits")  # fmt: skip
 
     def __init__(self):
         self.waves, self.read, self.fills, self.past, self.returns = 0, None, True, 0, False
-        self.copied, self.size, self.lines, self.place, self.gives, self.waits = None, 0, 0, None, (), ()
+        self.copied, self.size, self.pieces, self.place, self.gives, self.waits = None, 0, 0, None, (), ()
 
 
 class Traced(Counts):
@@ -50,15 +50,15 @@ class Traced(Counts):
             work.past += int(self.l2_bytes[n] - before[1]) // SECTOR
             work.returns |= kind != "store" and not one.stem.startswith("RED")
 
-    def bulk(self, one, size, runs=()):
+    def bulk(self, one, size, runs=(), pieces=1):
         before, runs = self.l2_bytes[one.number], list(runs)
         super().bulk(one, size, runs)
         sectors = int(self.l2_bytes[one.number] - before) // SECTOR
         work = self._work()
         work.copied, work.size = (work.copied or 0) + sectors, work.size + size
+        work.pieces += pieces
         if sectors:
-            ends = [(start // LINE, (start + length - 1) // LINE + 1) for start, length in runs]
-            work.place, work.lines = runs[0][0], len({line for end in ends for line in range(*end)})
+            work.place = runs[0][0]
             self._fetched(work.place, SECTOR * sectors)
 
     def _fetched(self, address, size):

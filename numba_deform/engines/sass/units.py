@@ -45,6 +45,7 @@ def busy(one):
 
 GH200 = "pointer chases on a GH200: github.com/markdewing/AI_kernels, latency"
 CEILING = "ceilings of results/pipelines_seeds.json"
+TILES = f"tma, own tiles of 256 bytes, {CEILING}: 8.1 for two pieces; pipelines_detr.json: 12.4 for four"
 # {name: (value, what it is, where it is from)}; cycles, if nothing else is said.
 CONSTANTS = {
     "l1": (40, "from a load to its result, found in L1", GH200),
@@ -56,12 +57,12 @@ CONSTANTS = {
     "reach": (4, "from issue to the data path of the LSU", "assumed"),
     "queue": (40, "work before the LSU or the copy engine beyond which no more is issued to it", "assumed"),
     "l2_bytes": (36, "bytes a cycle from L2 to each SM, all at once", "NOTES.md: large boxes, 6.8 to 8.4 TB/s"),
-    "fill": (1, "of the data path for each line, or part of it, that arrives from L2",
-             "32 banks of 4 bytes; that what arrives takes the path: PROFILE.md, arbitration"),
+    "fill": (0.25, "of the data path for each sector that arrives from L2",
+             "a sector takes 8 of 32 banks; that what arrives takes the path: PROFILE.md, arbitration"),
     "hbm_bytes": (14.8, "bytes a cycle of memory for each SM", f"copy, {CEILING}: 3.9 TB/s"),
     "l2_size": (50e6, "bytes of L2", "data sheets of H100 and H200"),
-    "tma_bytes": (32, "bytes a cycle of the copy engine, with those that it makes zeros",
-                  f"tma, own tiles of 256 bytes, a barrier a block, {CEILING}: 8.1"),
+    "tma_piece": (2.2, "of the copy engine for each dense piece of a box", TILES),
+    "tma_bytes": (68, "bytes a cycle of the copy engine beside that, with those that it makes zeros", TILES),
     "tma_least": (4, "of the copy engine for a request", "assumed"),
     "tma_phase": (43, "from the end of a phase that the copy engine fills to that of the next, at least",
                   f"tma, a tile for each phase of a warp's barrier, {CEILING}: 42.8"),

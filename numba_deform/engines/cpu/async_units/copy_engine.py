@@ -20,6 +20,9 @@ from .cycle_costs import COST
 from .reductions import combine, kind_of, types_of
 from .tensor_maps import TensorMaps
 
+ORDERS = {"TMA source": "(map, coordinates, src)", "TMA destination": "(dst, map, coordinates, bar)",
+          **dict.fromkeys(("bulk copy source", "bulk copy destination"), "(dst, src, bytes) and perhaps bar"),
+          "cp.async destination": "(dst, src, bytes)"}  # fmt: skip
 ONE_PER_WARP = "one-per-warp"  # the waiver
 
 
@@ -367,9 +370,14 @@ class CopyEngine:
 
     def _check_aligned(self, thread, address, size, what, space=None):
         if address % size:
-            name = (space or self.block.shared).name_of(address)
-            what += f" {name}: {address:#x} is not a multiple of {size}"
-            raise thread.fault(faults.Misaligned, what, name)
+            name = space.name_of(address, True) if space else self.block.shared.name_of(address)
+            told = f"{what} {name}: {address:#x} is not a multiple of {size}"
+            fault = thread.fault(faults.Misaligned, told, name)
+            if name.startswith("shared address"):
+                fault.cure = f"It lies in no array of this block: are the arguments in order, {ORDERS[what]}?"
+            elif space:
+                fault.cure = space.padded(address, size) or fault.cure
+            raise fault
 
     def check_bulk_shared(self, thread, dst, src, size):
         """Alignment and size of a bulk copy from shared memory to shared memory."""

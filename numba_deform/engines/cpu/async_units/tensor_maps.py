@@ -48,7 +48,18 @@ class TensorMaps:
         fields = packed.unpack(self._bytes(thread, address)) if records else None
         if fields is None or address % 64:
             what = f"{address:#x} is not the address of a tensor map of this launch"
-            raise thread.fault(faults.BadTensorMap, what, f"{address:#x}")
+            fault = thread.fault(faults.BadTensorMap, what, f"{address:#x}")
+            place = thread.block.shared.name_of(address)
+            for region in self.block.globals.overlapping(address, address + 1):
+                if address == region.base:
+                    fault.add(f"{region.name}, an array, begins there")
+                    fault.cure = f"Give a map of it, nd.TensorMapArray([nd.TensorMap.of({region.name}, box)]), "
+                    fault.cure += "or have the kernel publish one there before this."
+            if not place.startswith("shared"):
+                fault.add(f"it is the shared address of {place}")
+                fault.cure = "Are the arguments in order? A load takes (dst, map, coordinates, bar), a store "
+                fault.cure += "(map, coordinates, src)."
+            raise fault
         return self._map(thread, address, fields), records
 
     def is_map(self, thread, address):

@@ -18,7 +18,7 @@ from greenlet import getcurrent
 
 from ... import faults
 from ...waiting import ranges
-from ..memory.access_faults import bad_read
+from ..memory.access_faults import bad_read, wait_for_product
 from ..memory.access_records import OUTSIDE, UNWRITTEN, Copy, different
 from ..memory.arrays import LocalArray
 from ..memory.scalars import WORD
@@ -66,6 +66,8 @@ def check_over(thread, product, register):
     fault = thread.fault(faults.AccumulatorInFlight, what)
     if thread.groups[KIND].number == product.phase:
         fault.add("it has not been committed to a group")
+    elif "." in (call := wait_for_product(thread, product.site)):
+        fault.cure = f"Call {call}, in all threads of the warpgroup, before reading or writing them."
     raise fault
 
 

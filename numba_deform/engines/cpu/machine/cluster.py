@@ -95,9 +95,8 @@ class Cluster:
         fault = thread.fault_at(faults.BlockEnded, what, site)
         if barrier is not None:
             fault.cure = f"Have block {block.index} wait on {barrier.name} for what is on its way there, "
-            fault.cure += "before it ends; "
-            fault.cure += "or have all threads of the cluster call cluster_arrive() and cluster_wait() after "
-            fault.cure += "that."
+            fault.cure += "before it ends; or have all threads of the cluster call cluster_arrive() and "
+            fault.cure += "cluster_wait() after that."
         return fault
 
     # --- loads and stores -----------------------------------------------------------------------------
@@ -319,7 +318,12 @@ class Cluster:
         (block, dst), (home, bar) = self._home(thread, dst), self._home(thread, bar)
         if home is not block:
             told = f"a {what} into block {block.index} with a barrier of block {home.index}, not of that block"
-            raise thread.fault(faults.NotABarrier, told)
+            fault = thread.fault(faults.NotABarrier, told)
+            rank = (home if block is thread.block else block).rank
+            fault.rule = "The barrier that a copy signals lies in the block that it goes to (PTX 9.7.9.25.4.1)."
+            fault.cure = f"Map dst and bar to the same rank: mapa_shared_cluster(dst, {rank}) and "
+            fault.cure += f"mapa_shared_cluster(bar, {rank}); an address that is not mapped is the block's own."
+            raise fault
         return block, dst, bar
 
     def store_async(self, thread, dst, words, bar):
@@ -431,7 +435,11 @@ class Cluster:
             if not any(done):
                 told = f"all threads have exited, and nobody knows that the {what} is complete, which reads "
                 told += "shared memory of this block"
-                raise thread.fault_at(faults.CopyOutlivesBlock, told, site, barrier)
+                fault = thread.fault_at(faults.CopyOutlivesBlock, told, site, barrier)
+                if home is not block:
+                    fault.cure = "Call cluster_sync() in all threads of the cluster at the end, in "
+                    fault.cure += f"block {home.index} after its wait on {barrier.name}, which is for its own."
+                raise fault
 
     def _barrier_of_copy(self, thread, block, address):
         """The barrier that a copy signals in ``block``."""

@@ -3,6 +3,7 @@
 Each function builds the SimFault of one thread; the records that it takes are those of ``access_records``.
 """
 
+import re
 from typing import NamedTuple
 
 from ... import faults
@@ -51,6 +52,9 @@ def outside(space, thread, what, address, size, name, record=None):
 def _by_copy(w):
     """Whether a bulk or tensor store made the write ``w``: its owner is a bulk group."""
     return w.tid is not None and w.owner != w.tid
+
+
+SAME = "site", "barrier", "phase", "address", "size"  # of the copies of one line's threads to one place
 
 
 class GroupKind(NamedTuple):
@@ -229,6 +233,10 @@ def bad_write(space, thread, w, address, size, record):
                 return _far_refill(thread, newer, what)  # whether its readers have waited is a matter of luck
             fault.cure = wait_there(copy.barrier, "the earlier copy has landed and been read")
             return fault
+        if newer and copy.tid != newer.tid and all(getattr(copy, a) == getattr(newer, a) for a in SAME):
+            fault.cure = "One line issues both: give each thread that comes there a place of its own, "
+            fault.cure += "say by its lane, or let one thread copy for all."
+            return fault
         both = newer and min(copy.address + copy.size, newer.address + newer.size) - max(
             copy.address, newer.address)  # fmt: skip
         if newer and both < min(copy.size, newer.size):
@@ -259,8 +267,7 @@ def bad_scope(space, thread, block, tid, site, address, wide):
     if hasattr(space, "dynamic_names"):
         fault.cure = "Use cluster scope here as well: ld_acquire_cluster_shared_cluster_b32, "
         fault.cure += "st_release_cluster_shared_cluster_b32, atom_.._cluster_shared_cluster_..; they take "
-        fault.cure += "shared "
-        fault.cure += "addresses of one's own, too."
+        fault.cure += "shared addresses of one's own, too."
     return fault
 
 
@@ -280,6 +287,9 @@ def bad_overwrite(space, thread, r, late, address, record):
         thing = "product" if r[OWNER] in products else "copy"
         what += f"the {thing} {who}issued at {site} may still be reading"
         issuer = r[BLOCK].threads[r[TID]]
+        if thing == "product" and copy and (givers := [t for t in copy.givers if t // 128 == r[TID] // 128]):
+            let_others_come(thread)
+            return _released_in_flight(copy, issuer.block.threads[min(givers)], name, r)
         return explain_group(thread.fault(kind, what, name), thread, issuer, r[OWNER], r[CLOCK])
     others = r[BLOCK] is not thread.block
     who = thread.describe_tid(r[BLOCK], r[TID]) if others else f"thread {late[0]}"
@@ -290,6 +300,8 @@ def bad_overwrite(space, thread, r, late, address, record):
     if others:
         return _far_refill(thread, copy, what + "nothing says that the read is over")
     reader = thread.block.threads[r[TID]]
+    if fault := _waited_again(copy, reader, r[SITE]):
+        return fault
     if _released(copy, reader):
         what = f"reads {name}, into which {reader.describe(copy)} issues a {copy.what} at "
         what += f"{thread.at(copy.site)}; {_release_of(copy, reader)}"
@@ -310,24 +322,31 @@ def _released(copy, reader):
     return waited is not None and copy.givers.get(reader.tid, -1) >= waited[3]
 
 
+def _waited_again(copy, reader, site):
+    """The fault of ``reader`` if its last wait returned for a phase that it had released before; or None."""
+    phase, where, first, last = reader.waits.get(copy.barrier, (0, None, 0, 0))
+    if not first <= copy.givers.get(reader.tid, -1) < last:
+        return None
+    what = f"reads {reader.block.shared.name_of(copy.address)}, into which {reader.describe(copy)} issues a "
+    what += f"{copy.what} at {reader.at(copy.site)}; its last wait, at {reader.at(where)}, returned for phase "
+    what += f"{phase} of {copy.barrier.name} again, after its release on {copy.last_wait[0].name}"
+    return reader.fault_at(faults.StaleWait, what, site, copy.barrier)
+
+
 def _release_of(copy, reader):
     """What :func:`_released` has found, in words."""
     phase, site, _, _ = reader.waits[copy.barrier]
-    return (
-        f"after its wait for phase {phase} of {copy.barrier.name}, at {reader.at(site)}, it has arrived "
-        f"on {copy.last_wait[0].name}, which gave the stage back"
-    )
+    what = f"after its wait for phase {phase} of {copy.barrier.name}, at {reader.at(site)}, it has arrived on "
+    return what + f"{copy.last_wait[0].name}, which gave the stage back"
 
 
 def too_early(thread, copy, phase, site):
     """The fault of the thread that refilled a stage while ``thread``, whose wait for the phase before
     stands at ``site``, had yet to read it."""
     issuer, shared = copy.block.threads[copy.tid], thread.block.shared
-    what = (
-        f"issues a {copy.what} into {shared.name_of(copy.address)}, which "
-        f"{issuer.describe_tid(thread.block, thread.tid)} has yet to read: it waits for phase {phase} of "
-        f"{copy.barrier.name} at {thread.at(site)}; nothing says that the read is over"
-    )
+    what = f"issues a {copy.what} into {shared.name_of(copy.address)}, which "
+    what += f"{issuer.describe_tid(thread.block, thread.tid)} has yet to read: it waits for phase {phase} of "
+    what += f"{copy.barrier.name} at {thread.at(site)}; nothing says that the read is over"
     if copy.block is not thread.block:
         return _far_refill(issuer, copy, what)
     return _refill_fault(copy, what, thread)
@@ -361,9 +380,13 @@ def _refill_fault(copy, what, reader):
         return _released_for_its_warp(copy, reader, reader.block.threads[givers[0]])
     if copy.last_wait is not None:
         barrier, phase, site = copy.last_wait
+        absent = phase == barrier.phase - 1 >= 0 and reader.tid not in barrier.last_arrivers
+        if absent and barrier.last_twice:  # others have arrived in its place
+            what = f"has not arrived in it, and {reader.describe(copy)} issues a {copy.what} into what it has "
+            return barrier.too_many(reader, phase, f"{what}yet to read, at {reader.at(copy.site)}")
         if reader.tid in barrier.arrived | barrier.last_arrivers or barrier.pending < barrier.expected:
             seen = f"for phase {phase}" if phase >= 0 else "before any phase was complete"
-            if phase == barrier.phase - 1 >= 0 and reader.tid not in barrier.last_arrivers:
+            if absent:
                 seen += f", in which thread {reader.tid} did not arrive"
             else:
                 kind = faults.StaleRefill
@@ -382,6 +405,25 @@ def undefined_use(value, thread, site, what="does what an undefined value decide
     fault.rule = "A shuffle from a lane that has exited or is not in the mask gives an undefined value "
     fault.rule += "(PTX 9.7.9.6), which may go unused."
     fault.cure = "Shuffle from lanes of the mask, or leave the value unused where the lane is none."
+    return fault
+
+
+def wait_for_product(thread, site):
+    """The call that waits for the product issued at ``site``: of nd's object for products, or an intrinsic."""
+    found = re.search(r"(\w+)\.add(?:_held)?\((\w+),", thread.fault_at(faults.SimFault, "", site).source)
+    return f"{found[1]}.wait({found[2]}, 0)" if found else "wgmma_wait_group(0)"
+
+
+def _released_in_flight(copy, giver, name, r):
+    """The fault of the thread ``giver``, which gave back a stage that a product, the reader ``r``, reads."""
+    empty, call, at = copy.last_wait[0], wait_for_product(giver, r[SITE]), giver.at
+    late = "for which it waits later" if giver.seen[r[OWNER]] >= r[CLOCK] else "which it has not waited for"
+    what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r[SITE])}, {late}, "
+    what += f"may still be reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
+    released = giver.arrivals.get(empty)
+    fault = giver.fault_at(faults.ReadAfterRelease, what, released, empty)
+    fault.rule = GROUP_KINDS["wgmma"].rule
+    fault.cure = f"Call {call}, in all threads of the warpgroup, before the release at {at(released)}."
     return fault
 
 

@@ -5,6 +5,7 @@ A shared::cluster address is a block's own shared address, with its rank, counte
 means.
 """
 
+from ...faults import UninitialisedRead
 from .access_faults import bad_read, bad_write
 from .access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, copy_of
 from .shared_memory import SharedMemory
@@ -52,7 +53,16 @@ class ClusterShared(SharedMemory):
 
     def _check_read(self, thread, records, address, size):
         let_come(thread, self, address, lambda: UNWRITTEN in self.written[address : address + size])
-        super()._check_read(thread, self.written[address : address + size], address, size)
+        try:
+            super()._check_read(thread, self.written[address : address + size], address, size)
+        except UninitialisedRead as fault:
+            others = (b.shared for b in self.block.cluster.blocks if b is not self.block)
+            written = [w for other in others for w in other.writes(address, address + size) if w.site]
+            if written:
+                what = f"block {written[0].block.index} was written at {thread.at(written[0].site)}"
+                fault.add(f"the same place of {what}")
+                fault.cure += " Without mapa_shared_cluster an address is that of the block that uses it."
+            raise
 
     def before_write(self, thread, address, size, record):
         if record.atomic:

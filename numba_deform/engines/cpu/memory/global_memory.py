@@ -210,9 +210,17 @@ class GlobalMemory:
         what = f"{verb} {size} bytes at {address:#x}: no array of this launch is there"
         raise thread.fault(faults.OutOfRange, what, f"{address:#x}")
 
-    def name_of(self, address):
+    def name_of(self, address, element=False):
         regions = self.overlapping(address, address + 1)
-        return regions[0].name_of(address) if regions else f"global address {address:#x}"
+        return regions[0].name_of(address, element) if regions else f"global address {address:#x}"
+
+    def padded(self, address, size):
+        """What mends an address that is no multiple of ``size`` for the length of its array's rows; else ""."""
+        for array in (array for region in self.overlapping(address, address + 1) for array in region.arrays):
+            row = array.view.strides[-2] if array.view and len(array.view.strides) > 1 else 0
+            if row % size and not array.start % size and not (address - array.start) % row % size:
+                return f"A row of {array.name} has {row} bytes: pad it to {-(-row // size) * size}."
+        return ""
 
     def writer_of(self, address):
         """(block, thread, line) of the last write to a byte, or None: unwritten, or by several threads."""

@@ -35,8 +35,11 @@ class Execution:
         self.block_type, self.cluster_type = (SteppedBlock, SteppedCluster) if by_choice else (Block, Cluster)
         names = *grid.names, *(name for name, _, _ in grid.held)
         extents = arguments.extents(grid.arrays, names, grid.by_address)
-        any_code = not by_choice and not trace and self.cluster_size == 1
-        code = grid.code() if any_code else None
+        reasons = {"a schedule of explore": by_choice, "trace": trace, "a cluster": self.cluster_size > 1}
+        reason = next((reason for reason, holds in reasons.items() if holds), "")
+        code = None if reason else grid.code()
+        if reason and grid.compiled:
+            grid.why_interpreted = f"{reason} is the interpreter's"
         self.machine = code and RequestHandler(code, self, grid.program.models(self))
         self.globals = GlobalMemory(extents, grid.traces, code and self.machine.region)
         if code:
@@ -48,7 +51,7 @@ class Execution:
             self.watch(region)
             if all(array.name in grid.unset for array in region.arrays):
                 region.forget()
-        self.is_slow = grid.is_slow if any_code else lambda blocks: False
+        self.is_slow = (lambda blocks: False) if reason else grid.is_slow
         maps = arguments.maps_of(grid.args)
         self.tensor_maps = {address: tensor for a in maps for address, tensor in a.intact().items()}
         self.looks, self.places = grid.looks, grid.places

@@ -16,7 +16,7 @@ from ...shapes import cluster_of, shape_of
 from ..frontends.numba_python import arguments
 from ..frontends.numba_python.cuda_module import CudaModule
 from ..frontends.numba_python.native_program import NumbaProgram
-from ..frontends.numba_python.program import entry_of, has_breakpoints, type_of
+from ..frontends.numba_python.program import entry_of, has_breakpoints, lacking, type_of
 from ..machine.registers import most_registers
 from ..memory.restart import Bailout, Restart
 from ..native.codegen.code_cache import CODES, compiled, is_known
@@ -73,7 +73,7 @@ class PreparedLaunch:
         self.function, self.args = function, args
         is_typed = getattr(kernel, "is_typed", False)  # as those from PTX
         signature = getattr(kernel, "signature", None)
-        self.names, self.kinds = arguments.check(function, signature, args, not is_typed)
+        self.names, self.kinds = arguments.check(function, signature, args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
         self.program = kernel.program(self.types) if is_typed else NumbaProgram(function, self.types)
@@ -85,7 +85,7 @@ class PreparedLaunch:
         self.arrays = *args, *(array for _, _, array in self.held)
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
-        self.why_interpreted = ""  # why there is no machine code, where some was wanted
+        self.why_interpreted = lacking(self.typed)  # or why there is no machine code, where some was wanted
         self.only, self.progress = None, None  # the blocks that run, if not all; called at each one's end
         # Whether machine code may run; None: if it pays.
         self.compiled = False if has_breakpoints(self.typed) else compiled
@@ -109,7 +109,7 @@ class PreparedLaunch:
         if launch:
             self.watchdog.start(launch)
         if isinstance(made, str):
-            self.why_interpreted = made
+            self.why_interpreted = self.why_interpreted or made
             return None
         return made
 

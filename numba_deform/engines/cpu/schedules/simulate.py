@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...garbage import short_collections
-from ...waivers import added
+from ...waivers import added, in_words
 from .choices import Schedule
 from .executors import check_executor
 from .prepared_launch import PreparedLaunch, check_integers
@@ -16,7 +16,7 @@ from .processes import to_run
 LANDINGS = ("late", "random", "earliest")
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """What a clean run did: totals over all blocks of all schedules, and the last one's events."""
 
@@ -32,6 +32,11 @@ class Report:
     compiled: bool = False  # whether the last schedule ran as machine code
     why_interpreted: str = ""  # why the kernel has no machine code, where it was wanted
     events: list = field(default_factory=list)
+
+    def __repr__(self):
+        told = f"clean: {self.schedules:,} schedule{'s' * (self.schedules != 1)}, {self.copies:,} cop"
+        told += "y" if self.copies == 1 else "ies"
+        return "; ".join([told, *(f"waived {text}" for text in in_words(self.waived))])
 
     def add(self, other):
         """What other schedules of the same launch did."""

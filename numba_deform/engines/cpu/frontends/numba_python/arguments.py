@@ -8,6 +8,7 @@ import inspect
 import numpy as np
 from numba import types
 
+from .... import declared
 from ....tensormap import TensorMapArray
 from ...memory.arrays import ArrayView
 from ...memory.global_memory import Extent
@@ -61,9 +62,8 @@ def writeable(args):
     return list({id(a): a for a in arrays if isinstance(a, np.ndarray) and a.flags.writeable}.values())
 
 
-def check(function, signature, args, converts=True):
-    """(names, Numba types or None) of the parameters. Raises ValueError for what cannot be launched.
-    ``converts``: a float for an integer parameter is converted, as Numba does."""
+def check(function, signature, args):
+    """(names, Numba types or None) of the parameters. Raises ValueError for what cannot be launched."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) != len(args):
         wanted = f"{len(parameters)} arguments ({', '.join(parameters)})"
@@ -71,32 +71,16 @@ def check(function, signature, args, converts=True):
     kinds = signature.args if signature else [None] * len(args)
     if len(kinds) != len(args):
         raise ValueError(f"{function.__name__} has {len(args)} parameters, its signature {signature}")
+    for arg, name in parts(args, parameters):
+        if isinstance(arg, (np.ndarray, np.void)):
+            if arg.dtype.hasobject or not _native(arg.dtype):
+                raise ValueError(f"argument {name} has dtype {arg.dtype}, which no GPU can read")
+        elif not isinstance(arg, (*NUMBERS, TensorMapArray)):
+            takes = "takes numbers, NumPy arrays and records, tuples of these, Enum, TensorMapArray"
+            raise ValueError(f"argument {name} is a {type(arg).__name__}; the CPU engine {takes}")
     for name, arg, kind in zip(parameters, args, kinds, strict=True):
-        _check_one(name, arg, kind)
-        if not converts and isinstance(kind, types.Integer) and isinstance(arg, (float, np.floating)):
-            raise ValueError(f"argument {name}={arg} is no whole number, and the parameter is one")
+        declared.check(name, arg, kind)
     return parameters, kinds
-
-
-def _check_one(name, arg, kind):
-    if isinstance(arg, tuple):
-        if kind is not None and (not isinstance(kind, types.BaseTuple) or len(kind) != len(arg)):
-            what = f"argument {name} is a tuple of {len(arg)}"
-            raise ValueError(f"{what}, but the kernel's signature says {kind}")
-        for i, (part, inner) in enumerate(zip(arg, kind or [None] * len(arg), strict=True)):
-            _check_one(f"{name}[{i}]", part, inner)
-        return
-    array = isinstance(arg, (np.ndarray, TensorMapArray))
-    if isinstance(arg, (np.ndarray, np.void)):
-        if arg.dtype.hasobject or not _native(arg.dtype):
-            raise ValueError(f"argument {name} has dtype {arg.dtype}, which no GPU can read")
-    elif not isinstance(arg, (*NUMBERS, TensorMapArray)):
-        takes = "the CPU engine takes numbers, NumPy arrays and records, tuples of these, Enum, TensorMapArray"
-        raise ValueError(f"argument {name} is a {type(arg).__name__}; {takes}")
-    if array and isinstance(kind, types.Number) and kind != types.uint64:
-        raise ValueError(f"argument {name} is an array, but the kernel's signature says {kind}")
-    if not array and isinstance(kind, types.Array):
-        raise ValueError(f"argument {name} is a number, but the kernel's signature says {kind}")
 
 
 def _native(dtype):

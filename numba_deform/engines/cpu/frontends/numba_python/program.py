@@ -3,6 +3,7 @@
 import inspect
 import linecache
 import re
+import warnings
 
 from numba import typeof, types
 
@@ -52,11 +53,10 @@ def _inferred_form(function, given):
         fault = faults.NotCompiled(refused.words, where=f"{code.co_filename}:{line}", source=source)
         if any(array in refused.words for array in ("shared.array", "local.array")):
             fault.rule = "The shape of cuda.shared.array and cuda.local.array is a constant: numbers, or "
-            fault.rule += "names from "
-            fault.rule += "outside the kernel that Numba sees as such; no argument and no sum."
+            fault.rule += "names from outside the kernel that Numba sees as such; no argument and no sum."
             fault.cure = "Write the shape as a constant. Shared memory as large as a launch says is "
             fault.cure += "cuda.shared.array(0, dtype), with its bytes given at the launch (shared_bytes=)."
-        elif found := re.match(r".* has no attribute '(\w+)'$|NameError: name '(\w+)' is not", refused.words):
+        elif found := re.match(r".* has no attribute '(\w+)'(?:;|$)|NameError: name '(\w+)' is", refused.words):
             _about_a_name(fault, refused.function, *found.groups())
         raise fault from None
 
@@ -80,12 +80,28 @@ def _about_a_name(fault, function, attribute, name):
     fault.cure += "" if fault.cure.endswith("?") else "."
 
 
-def has_breakpoints(form):
-    """Whether a kernel calls ``breakpoint``, which is for the interpreter."""
+def _all(form):
+    """A kernel's typed form, and those of all functions that it calls."""
     forms = [form] * (form is not None)
     for each in forms:  # which grows
         forms += (called for called in each.calls.values() if called not in forms)
-    return any("breakpoint" in all_names(each.function.__code__) for each in forms)
+    return forms
+
+
+def has_breakpoints(form):
+    """Whether a kernel calls ``breakpoint``, which is for the interpreter."""
+    return any("breakpoint" in all_names(each.function.__code__) for each in _all(form))
+
+
+def lacking(form):
+    """Which functions run as they stand, and why; warns of them. "" if there is none."""
+    lacks = [each.lack for each in _all(form) if each.lack]
+    if not lacks:
+        return ""
+    text = f"{'; '.join(lacks)}. It runs with Python's numbers, which do not wrap or round as a GPU's do. Write"
+    text += " it as a def into a file that stays as it is, or its text into linecache.cache under that name"
+    warnings.warn(text, stacklevel=4)
+    return text
 
 
 def type_of(arg):

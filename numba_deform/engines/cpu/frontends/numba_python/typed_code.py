@@ -6,7 +6,7 @@ code is the function's own syntax tree, in which only those nodes are changed th
 another type: operands are converted to the types that Numba picks for the operation, integers wrap, variables
 that Numba unifies over branches have the unified type where they are read. Products and sums are rounded one by
 one: contraction to a fused multiply-add is the compiler's freedom, and is not imitated. A function whose source
-is not to be had by itself, such as a lambda, runs as it stands.
+is not to be had by itself, such as a lambda, runs as it stands, and ``program.lacking`` says so if it computes.
 """
 
 import ast
@@ -45,7 +45,7 @@ class Typed:
 
     def __init__(self, found):
         self.function, self.calls, self.names = found.function, {}, {}
-        self.code = found.function.__code__
+        self.code, self.lack = found.function.__code__, found.lack
         if found.source is None:
             return  # it runs as it stands
         writer = _Writer(found)
