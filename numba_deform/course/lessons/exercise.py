@@ -45,7 +45,7 @@ def require(condition, sentence):
 def refuse(given, *cases):
     """Raise :class:`Wrong` with ``given`` and the sentence of the first of ``cases``, (holds, sentence), that
     holds; the last of them always does."""
-    raise Wrong(given + next(sentence for holds, sentence in (*cases, (True, "")) if holds))
+    raise Wrong(given + next(sentence for holds, sentence in cases if holds))
 
 
 # --- answers, however they are written ------------------------------------------------------------
