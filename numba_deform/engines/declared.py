@@ -9,7 +9,6 @@ from .tensormap import TensorMapArray
 WHOLE = int, np.integer, np.bool_
 REAL = *WHOLE, float, np.floating
 HAVE_ADDRESS = np.ndarray, np.void, TensorMapArray
-CONTIGUOUS = {"C": "np.ascontiguousarray", "F": "np.asfortranarray"}
 
 
 def check(name, arg, kind):
@@ -31,7 +30,7 @@ def _array(name, arg, kind):
     if isinstance(kind.dtype, (types.Number, types.Boolean)) and arg.dtype != as_dtype(kind.dtype):
         return f": give {name}.astype(np.{kind.dtype})"
     fits = kind.layout == "A" or arg.flags[f"{kind.layout}_CONTIGUOUS"]
-    return None if fits else f", in {kind.layout} order: give {CONTIGUOUS[kind.layout]}({name})"
+    return None if fits else f", in {kind.layout} order: give np.asarray({name}, order='{kind.layout}')"
 
 
 def _integer(name, arg, kind):
@@ -44,12 +43,11 @@ def _integer(name, arg, kind):
     return None if -1 << kind.bitwidth - 1 <= arg < 1 << kind.bitwidth else f": {kind.bitwidth} bits"
 
 
-def _number(name, arg, kind):
-    return None if isinstance(arg, (*REAL, *[complex] * isinstance(kind, types.Complex))) else ""
-
-
-RULES = {types.Array: _array, types.Integer: _integer, (types.Number, types.Boolean): _number,
-         types.BaseTuple: lambda *given: ""}  # fmt: skip
+RULES = {
+    types.Array: _array, types.Integer: _integer, types.BaseTuple: lambda *given: "",
+    types.Complex: lambda name, arg, kind: None if isinstance(arg, (*REAL, complex, np.number)) else "",
+    (types.Number, types.Boolean): lambda name, arg, kind: None if isinstance(arg, REAL) else "",
+}  # fmt: skip
 
 
 def _told(thing):

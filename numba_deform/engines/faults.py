@@ -84,15 +84,11 @@ class Misaligned(SimFault):
 
 class MisalignedBox(Misaligned):
     """The corner of a tensor map's box, where the copy engine does not take it."""
-    rule = (
-        "The innermost coordinate of a tensor load or store, times the element's size, is a multiple of 16 "
-        "bytes, negative ones too, whatever rank and swizzle. No manual says so; an H200 ends the kernel with "
-        "an illegal instruction."
-    )
-    cure = (
-        "Start the box at the multiple of 16 bytes before what you need and make it wider (the other "
-        "coordinates are free), or pad the tensor so that what you need starts on 16 bytes."
-    )
+    rule = "The innermost coordinate of a tensor load or store, times the element's size, is a multiple of 16 "
+    rule += "bytes, negative ones too, whatever rank and swizzle. No manual says so; an H200 ends the kernel "
+    rule += "with an illegal instruction."
+    cure = "Start the box at the multiple of 16 bytes before what you need and make it wider (the other "
+    cure += "coordinates are free), or pad the tensor so that what you need starts on 16 bytes."
 
 class UninitialisedRead(SimFault):
     rule = "Shared and local memory hold garbage until something is written."
@@ -109,14 +105,10 @@ class DataRace(SimFault):
 
 class ScopeRace(DataRace):
     """Two blocks are ordered, or would be, by fences and atomics of which one has too narrow a scope."""
-    rule = (
-        "A fence, release, acquire or atomic of scope cta is for the threads of one block, one of scope "
-        "cluster for those of one cluster (PTX section 8.5)."
-    )
-    cure = (
-        "Use gpu scope on both sides: cuda.threadfence() or fence_acq_rel_gpu(), not threadfence_block() "
-        "or fence_acq_rel_cta(); st_release_gpu_..., ld_acquire_gpu_..., atom_..._gpu_..."
-    )
+    rule = "A fence, release, acquire or atomic of scope cta is for the threads of one block, one of scope "
+    rule += "cluster for those of one cluster (PTX section 8.5)."
+    cure = "Use gpu scope on both sides: cuda.threadfence() or fence_acq_rel_gpu(), not threadfence_block() or "
+    cure += "fence_acq_rel_cta(); st_release_gpu_..., ld_acquire_gpu_..., atom_..._gpu_..."
 
 class NotReadOnly(DataRace):
     """A load through the read-only path of something that the kernel itself writes."""

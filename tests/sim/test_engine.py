@@ -131,7 +131,7 @@ DECLARED = {
     "fewer dimensions": (float32[:, :], floats(4), " is float32[:], the kernel says float32[:, :]"),
     "other order": (float32[:, ::1], np.zeros((4, 4), np.float32, "F"),
                     " is float32[:, :], the kernel says float32[:, :], in C order: give "
-                    "np.ascontiguousarray(p)"),
+                    "np.asarray(p, order='C')"),
     "no whole number": (i32, 7.5, "=7.5, the kernel says int32: a whole number"),
     "not a number": (i32, float("nan"), "=nan, the kernel says int32: a whole number"),
     "too large": (i32, 1 << 40, "=1099511627776, the kernel says int32: 32 bits"),
@@ -160,12 +160,12 @@ def test_an_argument_that_does_not_fit_what_is_declared(case):
 
 
 def test_arguments_that_fit_what_is_declared():
-    kinds = u64, i32, float32, float32, types.boolean, float32[:], float32[:, :]
-    given = (maps_of(floats(4), box=(4,)), 2.0, 3, np.float64(0.1), np.bool_(1), floats(8)[::2],
+    kinds = types.complex64, u64, i32, float32, float32, types.boolean, float32[:], float32[:, :]
+    given = (1j, maps_of(floats(4), box=(4,)), 2.0, 3, np.float64(0.1), np.bool_(1), floats(8)[::2],
              floats(4).reshape(2, 2).T)  # fmt: skip
 
     @typed(types.void(*kinds), threads=1)
-    def kernel(a, b, c, d, e, f, g):
+    def kernel(z, a, b, c, d, e, f, g):
         pass
 
     simulate(Launch(kernel, 1, given))

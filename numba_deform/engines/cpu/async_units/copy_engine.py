@@ -427,8 +427,7 @@ class CopyEngine:
                     what = f"issues a {what} on {name}, which {thread.describe(w)} wrote at "
                     what += f"{thread.at(w.site)} with no fence.proxy.async.global since"
                     fault = thread.fault(faults.MissingProxyFence, what, name)
-                    fault.cure = (
-                        "Call fence_proxy_async_global() (or fence_proxy_async_full()) in each writing thread, "
-                        "then a barrier, then issue the copy; or behind the barrier, in the issuing thread."
-                    )
+                    fault.cure = "Call fence_proxy_async_global() (or fence_proxy_async_full()) in each "
+                    fault.cure += "writing thread, then a barrier, then issue the copy; or behind the barrier, "
+                    fault.cure += "in the issuing thread."
                     raise fault

@@ -106,10 +106,8 @@ class ThreadBarriers(ThreadMemory):
         if later and barrier.refilled(phase, copy):
             # The bytes of the phase it waits for have been replaced before it could read them.
             return too_early(self, copy, phase, self.site())
-        what = (
-            f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, "
-            f"but the barrier is in phase {barrier.phase}, where a parity means another"
-        )
+        what = f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, but "
+        what += f"the barrier is in phase {barrier.phase}, where a parity means another"
         return self.fault(faults.MissedPhase, what, barrier)
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):

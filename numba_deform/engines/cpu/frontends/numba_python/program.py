@@ -95,7 +95,7 @@ def has_breakpoints(form):
 
 def lacking(form):
     """Which functions run as they stand, and why; warns of them. "" if there is none."""
-    lacks = [each.lack for each in _all(form) if each.lack]
+    lacks = dict.fromkeys(each.lack for each in _all(form) if each.lack)
     if not lacks:
         return ""
     text = f"{'; '.join(lacks)}. It runs with Python's numbers, which do not wrap or round as a GPU's do. Write"
