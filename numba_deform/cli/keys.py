@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..compiler.words import closest
 from ..device.limits import MAX_REGISTERS
 from ..engines.waivers import WAIVERS
 from ..engines.waivers import names as waivers
+from ..engines.words import closest
 from ..measure.parameters import COUNT, FLAG, REAL, TEXT, WHOLE, Kind, kind_of, one_of, whole_numbers
 
 _PACKAGE = Path(__file__).parents[1]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..compiler.words import closest
+from ..engines.words import closest
 from .commands import RIGHT
 from .keys import UsageError
 from .output import say

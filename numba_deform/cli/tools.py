@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from ..compiler.sass import ToolMissing, inspect_kernel
-from ..compiler.words import closest
+from ..engines.words import closest
 from ..kernels.pipelines import PIPELINES
 from ..kernels.registry import VARIANTS
 from ..measure.parameters import show

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Generic, ParamSpec
 
-from ..compiler.words import closest
 from ..engines.launches import Launch
+from ..engines.words import closest
 from .problem import ConfigError
 
 P = ParamSpec("P")

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..compiler import built
-from ..compiler.words import closest
 from ..device.limits import AMPERE, HOPPER
 from ..device.memory import dynamic_bytes
+from ..engines.words import closest
 from . import direct, persistent, tile, tma, warp_specialized, window
 from .direct import Direct
 from .persistent import Persistent

@@ -18,8 +18,8 @@ from ..attention.reference import TOLERANCE
 from ..attention.request import pick_variant
 from ..compiler import built
 from ..compiler.cache import shared_directory
-from ..compiler.words import closest
 from ..engines.gpu.launch import launch, time_launches
+from ..engines.words import closest
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_of_this_process, is_registered, load, loaded_files

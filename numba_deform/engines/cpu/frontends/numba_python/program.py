@@ -10,9 +10,9 @@ from numba import typeof, types
 from .....compiler.inference import NotInferred, Refused, identity, infer
 from .....compiler.outline import Outline
 from .....compiler.rewrite import all_names, rebind
-from .....compiler.words import closest
 from .... import faults
 from ....tensormap import TensorMapArray
+from ....words import closest
 from ...reports.call_sites import KERNEL, is_library
 from ...reports.debugger import breakpoint_function
 from .cuda_module import printed
