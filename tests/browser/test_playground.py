@@ -14,6 +14,31 @@ SITE = Path(__file__).resolve().parents[2] / "notebooks" / "site"
 THREADS, LONGEST, NOT_RUN = 3, 24, 7
 ARRIVE, EXPECT, BOTH, COMPLETE, LOOK = range(5)
 
+# What both kernels do: row i waits for its turn, looks at a barrier and keeps what it saw, hands the turn on.
+ITS_TURN = """setp.ne.u32 p, who, me;
+@p bra skip;
+again:
+ld.relaxed.gpu.global.u32 t, [turn];
+setp.ne.u32 p, t, i;
+@p bra again;
+"""
+A_LOOK = """mbarrier.test_wait.parity.shared::cta.b64 q, [b], x;
+selp.u32 r, 1, 0, q;
+mad.wide.u32 at, i, 4, out;
+st.global.u32 [at], r;
+bra done;
+"""
+NEXT = """done:
+add.u32 t, t, 1;
+st.relaxed.gpu.global.u32 [turn], t;
+skip:
+add.u32 i, i, 1;
+bra next;
+end:
+ret;
+}
+"""
+
 # Each thread takes its operations in turn. Relaxed accesses order them in time, and no thread learns by them
 # what another has done: for that there is the barrier alone.
 KERNEL = """.version 9.0
@@ -38,35 +63,15 @@ setp.ge.u32 p, i, n;
 @p bra end;
 mad.wide.u32 at, i, 12, table;
 ld.global.u32 who, [at]; ld.global.u32 what, [at+4]; ld.global.u32 x, [at+8];
-setp.ne.u32 p, who, me;
-@p bra skip;
-again:
-ld.relaxed.gpu.global.u32 t, [turn];
-setp.ne.u32 p, t, i;
-@p bra again;
-setp.eq.u32 p, what, 0; @p bra arrive;
+""" + ITS_TURN + """setp.eq.u32 p, what, 0; @p bra arrive;
 setp.eq.u32 p, what, 1; @p bra expect;
 setp.eq.u32 p, what, 2; @p bra both;
 setp.eq.u32 p, what, 3; @p bra complete;
-mbarrier.test_wait.parity.shared::cta.b64 q, [b], x;
-selp.u32 r, 1, 0, q;
-mad.wide.u32 at, i, 4, out;
-st.global.u32 [at], r;
-bra done;
-arrive: mbarrier.arrive.shared::cta.b64 z, [b], x; bra done;
+""" + A_LOOK + """arrive: mbarrier.arrive.shared::cta.b64 z, [b], x; bra done;
 expect: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [b], x; bra done;
 both: mbarrier.arrive.expect_tx.shared::cta.b64 z, [b], x; bra done;
 complete: mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [b], x;
-done:
-add.u32 t, t, 1;
-st.relaxed.gpu.global.u32 [turn], t;
-skip:
-add.u32 i, i, 1;
-bra next;
-end:
-ret;
-}
-"""
+""" + NEXT
 
 # The same in the page: [looks, the kind of fault or "", what is said, the state]
 TWIN = """

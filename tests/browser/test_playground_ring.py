@@ -5,7 +5,7 @@ import random
 import lab
 import numpy as np
 import pytest
-from test_playground import SITE
+from test_playground import A_LOOK, ITS_TURN, NEXT, SITE
 
 import numba_deform as nd
 from numba_deform.engines.cpu import SimFault
@@ -55,13 +55,7 @@ setp.ge.u32 p, i, n;
 @p bra end;
 mad.wide.u32 at, i, 24, table;
 ld.global.u32 who, [at]; ld.global.u32 what, [at+4];
-setp.ne.u32 p, who, me;
-@p bra skip;
-again:
-ld.relaxed.gpu.global.u32 t, [turn];
-setp.ne.u32 p, t, i;
-@p bra again;
-ld.global.u32 x, [at+8];
+""" + ITS_TURN + """ld.global.u32 x, [at+8];
 mov.u32 b, bars;
 add.u32 b, b, x;
 ld.global.u32 x, [at+12];
@@ -71,12 +65,7 @@ ld.global.u32 x, [at+16];
 setp.eq.u32 p, what, 1; @p bra issue;
 setp.eq.u32 p, what, 4; @p bra read;
 setp.eq.u32 p, what, 5; @p bra release;
-mbarrier.test_wait.parity.shared::cta.b64 q, [b], x;
-selp.u32 r, 1, 0, q;
-mad.wide.u32 at, i, 4, out;
-st.global.u32 [at], r;
-bra done;
-issue:
+""" + A_LOOK + """issue:
 mbarrier.arrive.expect_tx.shared::cta.b64 z, [b], 128;
 ld.global.u32 x, [at+20];
 mad.wide.u32 z, x, 128, data;
@@ -84,16 +73,7 @@ cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [d], [z], 128,
 bra done;
 read: ld.shared.u32 r, [d]; bra done;
 release: mbarrier.arrive.shared::cta.b64 z, [b];
-done:
-add.u32 t, t, 1;
-st.relaxed.gpu.global.u32 [turn], t;
-skip:
-add.u32 i, i, 1;
-bra next;
-end:
-ret;
-}
-"""
+""" + NEXT
 
 # The same in the page: [looks, how many clicks were done, the kind of fault or ""]
 TWIN = """
