@@ -89,8 +89,7 @@ class Waited:
         late = self.late or [t.tid for t in self.threads if t.warp in warps and t.tid not in self.done]
         places = {(t.waiting[1], t.site()) for t in self.of(self.arrived) if not t.dead}
         beside = all(t.dead or (t.waiting[1], t.site()) in places for t in self.of(late))
-        few = self.late or len(late) < len(self.arrived)  # else it is the count that is wrong
-        return few and warps and beside and len(late) == barrier.pending and (
+        return warps and beside and len(late) == barrier.pending and (
             f"{barrier.name} has {self.came} of the {barrier.expected} arrivals of phase {self.phase}: "
             f"{ranges(self.arrived)} {have(self.arrived)} arrived, and {ranges(late)}, {self.places(late)}, "
             f"{have(late)} not. Each arrives in every phase, also one that has nothing to load or to read."
