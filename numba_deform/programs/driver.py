@@ -289,29 +289,17 @@ def at(address, shape, strides, dtype):
     return np.asarray(python.SimpleNamespace(__array_interface__=shown)).view(dtype)
 
 
-ANY_ARRAY = types.Array(types.uint8, 1, "A")
-
-
 def argument(kind, value, back):
     """What ``simulate`` takes for an argument of type ``kind``. ``back``: what to call after the run."""
     if isinstance(kind, types.Array):
-        hint = value if isinstance(value, ArgHint) else None
-        value = hint.value if hint else value
-        if not isinstance(value, (np.ndarray, np.void)):
-            made, _ = devicearray.auto_device(value)
-            return at(made.device_ctypes_pointer.value, made.shape, made.strides, made.dtype)
-        devicearray.sentry_contiguous(value)
-        if config.CUDA_WARN_ON_IMPLICIT_COPY and not config.DISABLE_PERFORMANCE_WARNINGS:
-            text = "Host array used in CUDA kernel will incur copy overhead to/from device."
-            warnings.warn(NumbaPerformanceWarning(text), stacklevel=program_frame()[1])
-        if not isinstance(hint, (In, Out)) and value.flags.writeable:
-            return value
-        array = np.array(value, order="K")
-        if type(hint) is Out:
-            array = np.frombuffer(b"\xff" * array.nbytes, array.dtype).reshape(array.shape).copy()
-        if not isinstance(hint, In) and value.flags.writeable:
-            back.append(lambda: np.copyto(value, array))
+        array = _array(value, back)
+        # Numba reads whole numbers of the same size by the declared sign, whatever the array's is.
+        whole = array.dtype.kind in "iu" and isinstance(kind.dtype, types.Integer)
+        if whole and array.itemsize * 8 == kind.dtype.bitwidth:
+            array = array.view(as_dtype(kind.dtype))
         return array
+    if isinstance(kind, types.Integer) and not hasattr(value, "__index__"):
+        raise TypeError(f"argument {value!r} is no whole number, and {kind} is declared")
     if isinstance(kind, types.CPointer):  # a bare address: all that was asked for there, from it on
         start, size = driver.driver.cuMemGetAddressRange(value)
         dtype = as_dtype(kind.dtype)
@@ -325,6 +313,27 @@ def argument(kind, value, back):
         parts = [argument(k, v, back) for k, v in zip(kind, value, strict=True)]
         return value._make(parts) if hasattr(value, "_make") else tuple(parts)
     return value
+
+
+def _array(value, back):
+    """The NumPy array that a launch runs on, for one that the program gives."""
+    hint = value if isinstance(value, ArgHint) else None
+    value = hint.value if hint else value
+    if not isinstance(value, (np.ndarray, np.void)):
+        made, _ = devicearray.auto_device(value)
+        return at(made.device_ctypes_pointer.value, made.shape, made.strides, made.dtype)
+    devicearray.sentry_contiguous(value)
+    if config.CUDA_WARN_ON_IMPLICIT_COPY and not config.DISABLE_PERFORMANCE_WARNINGS:
+        text = "Host array used in CUDA kernel will incur copy overhead to/from device."
+        warnings.warn(NumbaPerformanceWarning(text), stacklevel=program_frame()[1])
+    if not isinstance(hint, (In, Out)) and value.flags.writeable:
+        return value
+    array = np.array(value, order="K")
+    if type(hint) is Out:
+        array = np.frombuffer(b"\xff" * array.nbytes, array.dtype).reshape(array.shape).copy()
+    if not isinstance(hint, In) and value.flags.writeable:
+        back.append(lambda: np.copyto(value, array))
+    return array
 
 
 @dataclass
@@ -376,7 +385,7 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
             kind, value = extension.prepare_args(kind, value, stream=stream, retr=back)
         kinds.append(kind)
         values.append(argument(kind, value, back))
-    arrays = tuple((name, value, argument(ANY_ARRAY, value, back)) for name, value in self.held)
+    arrays = tuple((name, value, _array(value, back)) for name, value in self.held)
     kernel = Typed(self.py_func, types.void(*kinds), arrays, unset(self.py_func, args, values))
     everything = (*values, *(array for _, _, array in arrays))
     for array, _ in parts(everything, [""] * len(everything)):

@@ -432,3 +432,21 @@ def test_memory_that_nobody_has_set():
     hosts = (lambda: cuda.pinned_array(64, np.int32), lambda: cuda.managed_array(64, np.int32), lambda: numbers)
     for make in (copied, from_the_device, lambda: cuda.to_device(numbers), *hosts):
         assert met(lambda make=make: chain(make)) == []
+
+
+def test_whole_numbers_for_a_declared_type():
+    """Arrays of the declared size are read by the declared sign, as Numba does; a number that is not whole
+    is Numba's TypeError."""
+    given = np.array([254, 3], np.uint8)
+    with nd.check() as session:
+
+        @cuda.jit("void(int8[:], int32)")
+        def halved(values, n):
+            i = cuda.threadIdx.x
+            if i < n:
+                values[i] = values[i] // 2
+
+        halved[1, 32](given, 2)
+        with pytest.raises(TypeError, match="argument 2.0 is no whole number, and int32 is declared"):
+            halved[1, 32](given, 2.0)
+    assert not session.faults and given.tolist() == [255, 1]
