@@ -7,7 +7,7 @@ const merge = (into, from) => from.forEach((clock, i) => { into[i] = Math.max(in
 class Fault extends Error {
     constructor(kind, what, barrier) {
         super(what);
-        Object.assign(this, {kind, what, state: barrier && `${barrier.name}: ${barrier.state()}`});
+        Object.assign(this, {kind, what, state: barrier && `${barrier.name}: ${barrier.state()}`, own: true});
     }
 }
 
@@ -17,6 +17,14 @@ class Machine {
         this.clocks = Array.from({length: threads}, (_, i) => Array.from({length: threads}, (_, j) => Number(i === j)));
     }
     tick(thread) { this.clocks[thread][thread] += 1; }
+    named(threads) { // threads 0-1, 3
+        const runs = [];
+        for (const thread of threads) {
+            if (runs.length && runs.at(-1)[1] === thread - 1) runs.at(-1)[1] = thread;
+            else runs.push([thread, thread]);
+        }
+        return `thread${"s".repeat(threads.length !== 1)} ` + runs.map(([a, b]) => a === b ? a : `${a}-${b}`).join(", ");
+    }
 }
 
 class Barrier {
@@ -27,6 +35,8 @@ class Barrier {
         // {thread: its clock at its arrival} in this phase, the one before, and that before it: null if copies
         // completed it as well
         Object.assign(this, {arrived: new Map(), last: new Map(), older: new Map(), copied: false, lastCopied: false});
+        // {thread: what it arrived by last}, and {thread: what it arrived by at first and again} in these phases
+        Object.assign(this, {by: new Map(), twice: new Map(), lastTwice: new Map()});
     }
     state() { return `phase ${this.phase}, pending ${this.pending} of ${this.expected}, tx-count ${this.tx}`; }
     over(thread) { return this.machine.clocks[thread][this.entry] || 0; }
@@ -49,13 +59,15 @@ class Barrier {
         if (Math.abs(this.tx) > MOST)
             throw new Fault("BadCount", `tx-count of ${this.name} becomes ${this.tx}, beyond +-${MOST}`, this);
     }
-    arrive(thread, count = 1) {
+    arrive(thread, count = 1, by = "arrive") {
         if (!(count >= 1 && count <= MOST))
             throw new Fault("BadCount", `arrives ${count} times on ${this.name}`, this);
-        if (this.over(thread) < this.phase) throw this.unobserved(thread);
+        if (this.over(thread) < this.phase) throw this.unobserved(thread, by);
         if (count > this.pending)
-            throw new Fault("TooManyArrivals", `arrives ${count}x on ${this.name} in phase ${this.phase}, where ` +
-                `${this.pending} of ${this.expected} arrivals are left`, this);
+            throw this.tooMany(thread, this.phase, `arrives ${count}x on ${this.name} in phase ${this.phase}, where ` +
+                `${this.pending} of ${this.expected} arrivals are left`, by);
+        if (this.arrived.has(thread) && !this.twice.has(thread)) this.twice.set(thread, [this.by.get(thread), by]);
+        this.by.set(thread, by);
         const clocks = this.machine.clocks[thread];
         merge(this.gathered, clocks);
         this.arrived.set(thread, clocks[thread]);
@@ -65,15 +77,27 @@ class Barrier {
     }
     arriveExpect(thread, bytes) {
         this.expect(thread, bytes);
-        this.arrive(thread);
+        this.arrive(thread, 1, "arrive.expect_tx");
     }
-    unobserved(thread) {
-        const before = this.phase - 1;
-        if (this.last.has(thread))
-            return new Fault("UnobservedPhase", `arrives on ${this.name} in phase ${this.phase} without having ` +
-                `waited for phase ${before}, directly or through another barrier`, this);
-        return new Fault("TooManyArrivals", `arrives on ${this.name}, whose phase ${before} is over without it: the ` +
-            `${this.expected} expected arrivals were made by others`, this);
+    unobserved(thread, by) {
+        const before = this.phase - 1, others = `${this.expected} expected arrival${this.expected > 1 ? "s were" : " was"}`;
+        return this.tooMany(thread, before, this.last.has(thread)
+            ? `arrives on ${this.name} in phase ${this.phase} without having waited for phase ${before}, directly or ` +
+                "through another barrier"
+            : `arrives on ${this.name}, whose phase ${before} is over without it: the ${others} made by others`, by);
+    }
+    tooMany(thread, phase, what, by) { // no arrival is left for it in that phase, or it has arrived before
+        const now = phase === this.phase, arrived = now ? this.arrived : this.last;
+        const twice = new Map(now ? this.twice : this.lastTwice), kind = now || twice.size || !arrived.has(thread)
+            ? "TooManyArrivals" : "UnobservedPhase";
+        if (arrived.has(thread)) twice.set(thread, [this.by.get(thread), by]);
+        if (!twice.size) return new Fault(kind, what, this);
+        const who = twice.has(thread) ? thread : Math.min(...twice.keys()), [first, second] = twice.get(who);
+        const where = first === second ? `by ${first} both times` : `by ${first} and by ${second}`;
+        const both = `${this.machine.named([...twice.keys()].sort())} arrived twice in phase ${phase} of ${this.name}, ${where}`;
+        if (kind === "UnobservedPhase") return new Fault(kind, `${what}; its arrival in that was by ${first}`, this);
+        const said = who === thread ? `${what}; ${both}` : `${both}; and ${this.machine.named([thread])} ${what}`;
+        return Object.assign(new Fault(kind, said, this), {own: who === thread}); // else it says whose it is
     }
     lost(thread) {
         const seen = this.machine.clocks[thread];
@@ -102,6 +126,7 @@ class Barrier {
         this.pending = this.expected;
         this.older = this.lastCopied ? null : this.last;
         [this.last, this.arrived] = [this.arrived, new Map()];
+        [this.lastTwice, this.twice] = [this.twice, new Map()];
         [this.lastCopied, this.copied] = [this.copied, false];
         [this.released, this.gathered] = [this.gathered, []];
         this.released[this.entry] = this.phase;

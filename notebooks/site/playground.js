@@ -53,7 +53,7 @@ class Table { // what both games have: buttons, what has happened, a fault that 
     end(who, fault) {
         const rule = this.rules[fault.kind];
         this.fault.replaceChildren(
-            make("b", {}, fault.kind), `: ${who} ${fault.message}.`,
+            make("b", {}, fault.kind), `: ${fault.own ? `${who} ` : ""}${fault.message}.`,
             ...[["state", fault.state], ["rule", rule.rule], ["cure", rule.cure]].filter(([, text]) => text)
                 .map(([name, text]) => make("div", {}, make("i", {}, `${name} `), text)));
         for (const button of this.root.querySelectorAll("button:not([data-do=again])")) button.disabled = true;
@@ -105,6 +105,7 @@ class RingGame extends Table {
     consumers = 2;
     start() {
         const machine = new Machine(1 + this.consumers), each = [...Array(this.stages).keys()];
+        machine.named = threads => threads.map(thread => thread ? `consumer ${thread}` : "producer").join(" and ");
         this.machine = machine;
         this.full = each.map(i => new Barrier(machine, `full[${i}]`, 1));
         this.empty = each.map(i => new Barrier(machine, `empty[${i}]`, this.consumers));
@@ -144,11 +145,15 @@ class RingGame extends Table {
         const waited = this.passed[who].get(bar);
         return waited && (copy.givers.get(who) ?? -1) >= waited.clock;
     }
+    waitedAgain(copy, who, bar) { // whether its last wait there returned for a phase that it had released before
+        const {clock, first} = this.passed[who].get(bar) ?? {clock: 0, first: 0}, gave = copy.givers.get(who) ?? -1;
+        return first <= gave && gave < clock;
+    }
     refill({last}, who) { // the kind of fault of a copy into a stage that this thread still reads
         if (!last || !(last.bar.arrived.has(who) || last.bar.last.has(who) || last.bar.pending < last.bar.expected))
             return "RefillRace";
         const absent = last.phase >= 0 && last.phase === last.bar.phase - 1 && !last.bar.last.has(who);
-        return absent ? "RefillRace" : "StaleRefill";
+        return !absent ? "StaleRefill" : last.bar.lastTwice.size ? "TooManyArrivals" : "RefillRace";
     }
     issue() {
         const {tile, stage} = this.place(0);
@@ -156,6 +161,9 @@ class RingGame extends Table {
         const seen = this.machine.clocks[0], last = this.acquired;
         const copy = {known: [...seen], last, givers: last && last.phase === last.bar.phase - 1 ? last.bar.last : new Map()};
         const [reader] = this.slots[stage].readers.find(([c, at]) => (seen[c] || 0) < at) ?? [];
+        if (reader && this.waitedAgain(copy, reader, this.full[stage]))
+            throw new Fault("StaleWait", `asks for tile ${tile} into stage ${stage}, which consumer ${reader} has read ` +
+                `after a wait that returned for the phase of a tile that it had released`, this.full[stage]);
         if (reader && this.givesBack(copy, reader, this.full[stage]))
             throw new Fault("ReadAfterRelease", `asks for tile ${tile} into stage ${stage}, which consumer ${reader} has ` +
                 `read after its release`, this.empty[stage]);

@@ -144,6 +144,6 @@ def blame(waits):
     edges = _edges(waits)
     roots = [w for i, w in enumerate(waits) if w.root or not edges[i] - {i}]
     if roots:
-        return min(roots, key=lambda wait: wait.threads[0])
+        return min(roots, key=lambda wait: (not wait.cure, wait.threads[0]))
     roots = [w for i, w in enumerate(waits) if _circle_from(edges, i)]
     return min(roots, key=lambda wait: (not wait.cure, -wait.depth, wait.threads[0]))

@@ -1,6 +1,7 @@
 """The playground's barrier, in a browser, does what the engine's does: over a thousand random sequences."""
 
 import random
+import re
 from pathlib import Path
 
 import lab
@@ -73,6 +74,10 @@ both: mbarrier.arrive.expect_tx.shared::cta.b64 z, [b], x; bra done;
 complete: mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [b], x;
 """ + NEXT
 
+ARRIVALS = {"arrive:": "by arrive", "both:": "by arrive.expect_tx"}
+LINES = enumerate(KERNEL.splitlines(), 1)
+BY = {number: ARRIVALS[line.split()[0]] for number, line in LINES if line.startswith(tuple(ARRIVALS))}
+
 # The same in the page: [looks, the kind of fault or "", what is said, the state]
 TWIN = """
 return arguments[0].map(([count, operations]) => {
@@ -111,13 +116,14 @@ def sequence(number):
 
 
 def engine(kernel, count, operations):
-    """What the engine says of it, as TWIN returns it."""
+    """What the engine says of it, as TWIN returns it: by which instruction somebody arrived, for its line."""
     out, turn = np.full(LONGEST, NOT_RUN, np.uint32), np.zeros(1, np.uint32)
     said = ["", "", ""]
     try:
         nd.simulate(kernel, 1, THREADS, [np.array(operations, np.uint32), out, turn, len(operations), count])
     except SimFault as fault:
-        said = [type(fault).__name__, fault.what, f"{fault.barrier}: {fault.state}"]
+        what = re.sub(r"at <ptx \w+>:(\d+)", lambda line: BY[int(line[1])], fault.what)
+        said = [type(fault).__name__, what, f"{fault.barrier}: {fault.state}"]
     return [[int(look) for look in out if look != NOT_RUN], *said]
 
 

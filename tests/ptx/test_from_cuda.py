@@ -37,7 +37,7 @@ def test_the_stored_ring():
     ("fence.mbarrier_init.release.cluster", faults.MissingInitFence, '"l"(map)', "inlined at ring.cu:60"),
     ("bar.sync", faults.BarrierFault, "mbarrier", ""),
     ("cp.async.bulk.tensor.2d", faults.MissingBytes, "mbarrier.try_wait", "inlined at ring.cu:65"),
-    ("mbarrier.arrive.shared::cta.b64 _", faults.MissingArrivals, "mbarrier.try_wait", "inlined at ring.cu:65"),
+    ("mbarrier.arrive.shared::cta.b64 _", faults.MissingArrivals, "mbarrier.try_wait", "inlined at ring.cu:58"),
 ])  # fmt: skip
 def test_faults_name_the_line_of_the_source(instruction, fault, words, chain):
     """An instruction is taken out of the stored text."""

@@ -1033,6 +1033,99 @@ def test_a_wait_for_a_phase_that_is_past():
     always(faults.MissingArrivals, kernel, words=["phase 1, pending 1 of 1", "A  thread 0"])
 
 
+def test_a_wait_for_the_phase_before_is_the_readers_fault_and_no_refill():
+    """Constant parity: the second wait returns for phase 0 again. What comes then, the read of old numbers, the
+    refill or another release, is a matter of luck."""
+
+    def kernel(values, out):
+        tile = cuda.shared.array(32, float32, alignment=128)
+        bars = cuda.shared.array(2, uint64)
+        full, tid, total = shared_address(bars), cuda.threadIdx.x, float32(0)
+        empty = full + 8
+        if tid == 0:
+            mbarrier_init(full, 1)
+            mbarrier_init(empty, 32)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        for t in range(3):
+            if tid >= 32:
+                mbarrier_wait(full, 0)
+                total += tile[tid - 32]
+                for _ in range(4):
+                    cuda.syncwarp()
+                mbarrier_arrive(empty)
+            elif tid == 0:
+                mbarrier_wait(empty, t & 1 ^ 1)
+                mbarrier_arrive_expect_tx(full, 128)
+                cp_async_bulk_load(shared_address(tile), global_address(values) + uint64(128 * t), 128, full)
+        out[tid] = total
+
+    found = [fault_of(kernel, aligned(floats(96)), nans(64), block=64, seed=seed, landing=landing)
+             for landing in LANDINGS for seed in range(6)]  # fmt: skip
+    assert faults.StaleRefill not in {type(fault) for fault in found}
+    again = [fault for fault in found if "returned for phase 0 of bars[0] again, after its " in str(fault)]
+    assert {fault.source for fault in again} == {"total += tile[tid - 32]"}
+    assert all("wait with parity 1?" in fault.cure for fault in found if type(fault) is faults.MissingArrivals)
+
+
+def test_lanes_that_release_twice_are_named_and_not_who_refills_or_comes_late():
+    def kernel(values, out):
+        tile = cuda.shared.array(32, float32, alignment=128)
+        bars = cuda.shared.array(2, uint64)
+        full, tid = shared_address(bars), cuda.threadIdx.x
+        empty, total = full + 8, float32(0)
+        if tid == 0:
+            mbarrier_init(full, 1)
+            mbarrier_init(empty, 32)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if tid >= 32:
+            mbarrier_wait(full, 0)
+            for _ in range(4 if tid < 48 else 0):
+                cuda.syncwarp(0xFFFF)
+            total += tile[tid - 32]
+            mbarrier_arrive(empty)
+            if tid >= 48:
+                mbarrier_arrive(empty)  # too many
+        elif tid == 0:
+            for t in range(2):
+                mbarrier_wait(empty, t & 1 ^ 1)
+                mbarrier_arrive_expect_tx(full, 128)
+                cp_async_bulk_load(shared_address(tile), global_address(values) + uint64(128 * t), 128, full)
+        out[tid] = total
+
+    for seed in range(6):
+        expect(faults.TooManyArrivals, kernel, aligned(floats(64)), nans(64), block=64, seed=seed,
+               source="too many", words=["arrived twice in phase 0 of bars[1]", "one of the two"])  # fmt: skip
+
+
+def test_lanes_that_leave_out_their_arrival_are_named():
+    """They wait on another barrier by now, beside those who have arrived: that barrier has no fault."""
+
+    def kernel(rows):
+        bars = cuda.shared.array(2, uint64)
+        full = shared_address(bars)
+        empty, tid = full + 8, cuda.threadIdx.x
+        if tid == 0:
+            mbarrier_init(full, 32)
+            mbarrier_init(empty, 32)
+        cuda.syncthreads()
+        for t in range(3):
+            if tid >= 32:
+                mbarrier_wait(full, t & 1)
+                mbarrier_arrive(empty)
+            else:
+                mbarrier_wait(empty, t & 1 ^ 1)
+                if tid < rows[t]:
+                    mbarrier_arrive(full)
+
+    words = ["bars[0] has 29 of the 32 arrivals of phase {}", "threads 0-28 have arrived",
+             "threads 29-31, at test_barriers.py:", "A  threads 0-31"]  # fmt: skip
+    for phase, rows in enumerate(([29, 32, 32], [32, 29, 32])):
+        always(faults.MissingArrivals, kernel, np.array(rows, np.int32), block=64, seeds=2,
+               source="mbarrier_wait(full", words=[w.format(phase) for w in words])  # fmt: skip
+
+
 def test_spinning_on_a_flag_that_nobody_sets():
     def plain(flags):
         while flags[0] == 0:

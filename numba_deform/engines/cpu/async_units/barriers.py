@@ -31,9 +31,8 @@ class Barriers:
             what += "nothing orders the init before this"
             fault = thread.fault(faults.InitNotOrdered, what, barrier)
             if self.block.cluster.barrier.relaxed.get((self.block, owner), (-1,))[0] >= clock:
-                fault.cure = "Call fence_mbarrier_init() after mbarrier_init() and before "
-                fault.cure += "cluster_arrive_relaxed(), which hands on nothing by itself; or meet by "
-                fault.cure += "cluster_arrive()."
+                fault.cure = "Call fence_mbarrier_init() after mbarrier_init() and before cluster_arrive_"
+                fault.cure += "relaxed(), which hands on nothing by itself; or meet by cluster_arrive()."
             raise fault
         barrier.known.add(thread.tid)
         return barrier

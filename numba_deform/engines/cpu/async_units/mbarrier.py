@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import faults
-from ...waiting import ranges
 from ..memory.vector_clocks import STARTED, merged
+from .arrivals import Waited, too_many
 
 maximum = np.maximum
 MAX_COUNT = (1 << 20) - 1
@@ -60,6 +60,8 @@ class MBarrier:
         self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
         # {thread: its clock at its arrival} in this phase and in the one before
         self.arrived, self.last_arrivers = {}, {}
+        # {thread: (site of its first arrival, of its second, its clock at the first)} in the same phases
+        self.twice, self.last_twice = {}, {}
         # The same of the phase before that one: None if copies completed it as well.
         self.copied, self.last_copied, self.older_arrivers = False, False, {}
         self.arrivers = set()  # in any phase that is complete
@@ -82,75 +84,14 @@ class MBarrier:
 
     def waited(self, kind, parity):
         """What those who wait for the current phase wait for: fields of a ``Wait``."""
-        missing = []
-        if self.pending:
-            anywhere = ", of this block or others of its cluster" * (len(self.block.cluster.blocks) > 1)
-            missing.append(f"{self.pending} arrival{'s' * (self.pending > 1)} missing{anywhere}")
-        if self.tx > 0:
-            missing.append(f"{self.tx} bytes expected that no copy brings")
-        elif self.tx < 0:
-            missing.append(f"{-self.tx} bytes have landed that nobody has expected")
-        threads, done, cure = self.block.threads, self.arrived.keys() | self.dropped, ""
-        if not self.pending:
-            by, root = self.issuers, True
-            why = "issued copies here before" if by else "no thread has issued a copy here"
-            cure = self._never_came()
-        elif by := self.arrivers - done:
-            why, root = "arrived here before", any(threads[t].dead for t in by)
-            cure = self._nobody_left(by) if all(threads[t].dead for t in by) else ""
-        else:  # whose arrival is missing is not known
-            late = {t.tid for t in threads} - done
-            here = {t.tid for t in threads if not t.dead and t.waiting[1] is self}
-            by, root = late - here or late, False
-            why, cure = "not arrived in this phase" if by else "", self._never()
-        if self.pending and self.tx < 0:
-            cure = (f"Announce the {-self.tx} bytes that come in this phase, and arrive: "
-                    f"mbarrier_arrive_expect_tx(bar, {-self.tx}), or expect of a Ring or Barrier.")
+        anywhere = ", of this block or others of its cluster" * (len(self.block.cluster.blocks) > 1)
+        missing = [f"{self.pending} arrival{'s' * (self.pending > 1)} missing{anywhere}"] * (self.pending > 0)
+        missing += [f"{self.tx} bytes expected that no copy brings"] * (self.tx > 0)
+        missing += [f"{-self.tx} bytes have landed that nobody has expected"] * (self.tx < 0)
         return {
             "on": f"{self.name}, parity {parity}", "state": self.state(),
-            "missing": " and ".join(missing), "by": tuple(sorted(by)), "why": why, "root": root, "cure": cure,
+            "missing": " and ".join(missing), **Waited(self).fields(),
         }
-
-    def _never_came(self):
-        """In words, whose announcement in this phase was of more bytes than have come; "" where none was."""
-        last, alone = self.announced, len(self.block.cluster.blocks) == 1
-        if not alone or last is None or last.phase != self.phase or last.bytes <= self.tx:
-            return ""
-        came = last.bytes - self.tx
-        return (f"{last.bytes} bytes are announced in this phase, at {last.thread.at(last.site)}, and its "
-                f"copies have brought {came}. Announce {came}, or issue the copies of the other {self.tx}: a "
-                "copy by a tensor map brings the box of that map.")  # fmt: skip
-
-    def _nobody_left(self, by):
-        """In words, that the threads ``by`` made its arrivals, and have ended."""
-        times = f"{self.phase} phase{'s' * (self.phase > 1)}"
-        return (f"The arrivals of {times} so far were made by {ranges(sorted(by))}, exited since, and this is "
-                "a wait for one more: let both sides take as many steps, each with its state advanced once a "
-                "step; or arrive once more, to tell who waits that there is no more.")  # fmt: skip
-
-    def _never(self):
-        """In words, that its phase can never end: all who ever arrive have arrived in it, or they arrive in
-        another block."""
-        came, block = self.expected - self.pending, self.block
-        others = [other for other in block.cluster.blocks if other is not block]
-        for other in others:
-            twin = other.barriers.live.get(self.address)
-            used = twin and (twin.phase or twin.pending < twin.expected)
-            if used and not any(twin in thread.waits for thread in other.threads):
-                who = ranges(sorted(twin.arrived or twin.last_arrivers))
-                return (
-                    f"{twin.name} of block {other.index}, the same barrier there, has arrivals that nobody "
-                    f"waits for: {who} of that block made them. Arrive on the barrier of the block that waits: "
-                    "mbarrier_arrive_cluster(mapa_shared_cluster(bar, rank))."
-                )
-        if not came or others:
-            return ""
-        who = f"{len(self.arrived)} thread{'s' * (len(self.arrived) > 1)} ({ranges(sorted(self.arrived))})"
-        return (
-            f"{self.name} can never complete: it expects {self.expected} arrivals in each phase, and {who} can "
-            f"arrive, {came} times in all, and have done so. Initialise it for {came}, or have who is missing "
-            "arrive."
-        )
 
     def deadlock(self, kind):
         return faults.MissingArrivals if self.pending else faults.MissingBytes
@@ -274,8 +215,7 @@ class MBarrier:
 
     def follow(self, seen):
         """Something of this phase comes after all that the clocks ``seen`` cover."""
-        late = ((t, of) for t, of in self.unfollowed.items() if seen[t] < of[0])
-        self.unfollowed = dict(late)
+        self.unfollowed = {t: of for t, of in self.unfollowed.items() if seen[t] < of[0]}
 
     def arrive(self, thread, count, complete=True):
         if not 1 <= count <= MAX_COUNT:
@@ -286,7 +226,7 @@ class MBarrier:
         if left < 0:
             what = f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
             what += f"{self.expected} arrivals are left"
-            raise thread.fault(faults.TooManyArrivals, what, self)
+            raise self.too_many(thread, self.phase, what)
         if self.unfollowed:
             self.follow(thread.seen)
         if not complete:
@@ -359,18 +299,19 @@ class MBarrier:
         self.block.progress += 1
         self.complete_if_done(thread, arrival.site)
 
+    too_many = too_many
+
     def _unobserved(self, thread):
         """Nothing tells this thread that the phase before is over, so it cannot know which phase its
         arrival counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by
         any thread, before an arrival in the next."""
         before = self.phase - 1
+        what = f"arrives on {self.name}, whose phase {before} is over without it: the "
+        what += f"{self.expected} expected arrival{'s were' if self.expected > 1 else ' was'} made by others"
         if thread.tid in self.last_arrivers:
             what = f"arrives on {self.name} in phase {self.phase} without having waited for phase "
             what += f"{before}, directly or through another barrier"
-            return thread.fault(faults.UnobservedPhase, what, self)
-        what = f"arrives on {self.name}, whose phase {before} is over without it: the "
-        what += f"{self.expected} expected arrivals were made by others"
-        return thread.fault(faults.TooManyArrivals, what, self)
+        return self.too_many(thread, before, what)
 
     def drop(self, thread):
         """The coming phases expect one arrival less."""
@@ -410,7 +351,7 @@ class MBarrier:
         self.phase = phase
         self.pending = self.expected
         self.older_arrivers = None if self.last_copied else self.last_arrivers
-        self.arrived, self.last_arrivers = {}, self.arrived
+        self.arrived, self.last_arrivers, self.twice, self.last_twice = {}, self.arrived, {}, self.twice
         self.copied, self.last_copied = False, self.copied
         self.arrivers.update(self.last_arrivers)
         self.hand_on()
@@ -430,6 +371,9 @@ class MBarrier:
 
     def note_arrival(self, thread):
         """The thread has arrived in this phase, at its clock now."""
+        if thread.tid in self.arrived and self in thread.arrivals:
+            pair = thread.arrivals[self], thread.here(), self.arrived[thread.tid]
+            self.twice.setdefault(thread.tid, pair)
         self.arrived[thread.tid] = thread.clock
 
     def hand_on(self):

@@ -273,8 +273,7 @@ class Block(Scheduler):
         fault = thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
         if copy.block is not self:
             fault.cure = f"Have block {self.index} wait on {copy.barrier.name}, for the phase in which the "
-            fault.cure += "copy counts, "
-            fault.cure += "before it ends."
+            fault.cure += "copy counts, before it ends."
         if not copy.barrier:
             fault = explain_copy(fault, thread, copy)
             if _is_committed_store(copy):

@@ -96,8 +96,7 @@ class NamedBarrier:
         tid, _, site = min(alone)
         thread = self.block.threads[tid]
         cure = f"Call bar.arrive from every lane of warp {thread.warp}, not from "
-        cure += f"{self.lanes[thread.warp].bit_count()} of its lanes: an arrival counts for its own thread "
-        cure += "alone."
+        cure += f"{self.lanes[thread.warp].bit_count()} of its lanes: an arrival counts for its thread alone."
         return {"cause": (thread, site), "cure": cure}
 
     def deadlock(self, kind):

@@ -300,6 +300,8 @@ def bad_overwrite(space, thread, r, late, address, record):
     if others:
         return _far_refill(thread, copy, what + "nothing says that the read is over")
     reader = thread.block.threads[r[TID]]
+    if fault := _waited_again(copy, reader, r[SITE]):
+        return fault
     if _released(copy, reader):
         what = f"reads {name}, into which {reader.describe(copy)} issues a {copy.what} at "
         what += f"{thread.at(copy.site)}; {_release_of(copy, reader)}"
@@ -320,24 +322,31 @@ def _released(copy, reader):
     return waited is not None and copy.givers.get(reader.tid, -1) >= waited[3]
 
 
+def _waited_again(copy, reader, site):
+    """The fault of ``reader`` if its last wait returned for a phase that it had released before; or None."""
+    phase, where, first, last = reader.waits.get(copy.barrier, (0, None, 0, 0))
+    if not first <= copy.givers.get(reader.tid, -1) < last:
+        return None
+    what = f"reads {reader.block.shared.name_of(copy.address)}, into which {reader.describe(copy)} issues a "
+    what += f"{copy.what} at {reader.at(copy.site)}; its last wait, at {reader.at(where)}, returned for phase "
+    what += f"{phase} of {copy.barrier.name} again, after its release on {copy.last_wait[0].name}"
+    return reader.fault_at(faults.StaleWait, what, site, copy.barrier)
+
+
 def _release_of(copy, reader):
     """What :func:`_released` has found, in words."""
     phase, site, _, _ = reader.waits[copy.barrier]
-    return (
-        f"after its wait for phase {phase} of {copy.barrier.name}, at {reader.at(site)}, it has arrived "
-        f"on {copy.last_wait[0].name}, which gave the stage back"
-    )
+    what = f"after its wait for phase {phase} of {copy.barrier.name}, at {reader.at(site)}, it has arrived on "
+    return what + f"{copy.last_wait[0].name}, which gave the stage back"
 
 
 def too_early(thread, copy, phase, site):
     """The fault of the thread that refilled a stage while ``thread``, whose wait for the phase before
     stands at ``site``, had yet to read it."""
     issuer, shared = copy.block.threads[copy.tid], thread.block.shared
-    what = (
-        f"issues a {copy.what} into {shared.name_of(copy.address)}, which "
-        f"{issuer.describe_tid(thread.block, thread.tid)} has yet to read: it waits for phase {phase} of "
-        f"{copy.barrier.name} at {thread.at(site)}; nothing says that the read is over"
-    )
+    what = f"issues a {copy.what} into {shared.name_of(copy.address)}, which "
+    what += f"{issuer.describe_tid(thread.block, thread.tid)} has yet to read: it waits for phase {phase} of "
+    what += f"{copy.barrier.name} at {thread.at(site)}; nothing says that the read is over"
     if copy.block is not thread.block:
         return _far_refill(issuer, copy, what)
     return _refill_fault(copy, what, thread)
@@ -371,9 +380,13 @@ def _refill_fault(copy, what, reader):
         return _released_for_its_warp(copy, reader, reader.block.threads[givers[0]])
     if copy.last_wait is not None:
         barrier, phase, site = copy.last_wait
+        absent = phase == barrier.phase - 1 >= 0 and reader.tid not in barrier.last_arrivers
+        if absent and barrier.last_twice:  # others have arrived in its place
+            what = f"has not arrived in it, and {reader.describe(copy)} issues a {copy.what} into what it has "
+            return barrier.too_many(reader, phase, f"{what}yet to read, at {reader.at(copy.site)}")
         if reader.tid in barrier.arrived | barrier.last_arrivers or barrier.pending < barrier.expected:
             seen = f"for phase {phase}" if phase >= 0 else "before any phase was complete"
-            if phase == barrier.phase - 1 >= 0 and reader.tid not in barrier.last_arrivers:
+            if absent:
                 seen += f", in which thread {reader.tid} did not arrive"
             else:
                 kind = faults.StaleRefill

@@ -157,8 +157,7 @@ def _plain_beside_atomic(pair):
     return Cause(
         f"If both may come at any time, make {which} an atomic, too: cuda.atomic.add(a, i, 0) or "
         f"ld_acquire_{pair.scope}_.. reads, cuda.atomic.exch or st_release_{pair.scope}_.. writes. If one is "
-        "to "
-        f"come before the other, put {pair.between} between them."
+        f"to come before the other, put {pair.between} between them."
     )
 
 

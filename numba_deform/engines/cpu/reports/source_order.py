@@ -11,6 +11,7 @@ from .source_loops import tree_of
 
 BLOCK = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")
 OTHERS = ("syncwarp", "bar_sync", "bar_arrive", "mbarrier_wait", "mbarrier_try_wait", "mbarrier_test_wait")
+LOOPS = ast.For, ast.While
 NUMBERS = ("grid", "gridsize", "threadIdx", "blockIdx")  # of ``cuda``, that tell threads from each other
 
 
@@ -49,7 +50,7 @@ def order_of(one, other, near):
     both = [node for node in around[0] if node in around[1]]
     if any(isinstance(n, ast.If) and _arm(n, first) is not _arm(n, second) for n in both):
         return None
-    loops = [node for node in both if isinstance(node, (ast.For, ast.While))]
+    loops = [node for node in both if isinstance(node, LOOPS)]
     loop, found = loops[-1] if loops else None, dict.fromkeys(("whole", "branch", "rounds", "narrow"))
     unclear = grid = False
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
@@ -79,7 +80,15 @@ def depth_of(sites):
     if None in functions:
         return indentation(sites[0])
     around = (n for f, site in zip(functions, sites, strict=True) for n in _parents(f, line_of(site)))
-    return sum(2 if isinstance(node, ast.If) else isinstance(node, (ast.For, ast.While)) for node in around)
+    return sum(2 if isinstance(node, ast.If) else isinstance(node, LOOPS) for node in around)
+
+
+def has_left(site, calls):
+    """Whether a thread in these calls is past the loops around ``site``, a place in one of their functions."""
+    now = next((call for call in calls if site and call[0] is site[0]), None)
+    around = _parents(_function_at(site), line_of(site)) if now and _function_at(site) else ()
+    loop = next((node for node in around if isinstance(node, LOOPS)), None)
+    return loop is not None and not loop.lineno <= line_of(now) <= loop.end_lineno
 
 
 def index_without_block(site, index):

@@ -1,0 +1,179 @@
+"""Arrivals on an mbarrier that are missing, or too many, and what would mend it. ``mbarrier`` asks."""
+
+import re
+
+from ... import faults
+from ...waiting import have, ranges
+from ..reports.call_sites import same_line
+from ..reports.source_order import has_left
+
+RING = re.compile(r"(.+)\.(full|empty)\[(\d+)\]")  # the name of a barrier of a Ring
+
+
+class Waited:
+    """A barrier on which threads wait, and nobody gets on. Each of ``CURES`` has a cure in words, or none."""
+
+    def __init__(self, barrier):
+        self.barrier, self.threads, self.phase = barrier, barrier.block.threads, barrier.phase
+        self.came = barrier.expected - barrier.pending
+        self.arrived, self.done = sorted(barrier.arrived), barrier.arrived.keys() | barrier.dropped
+        self.late = sorted(barrier.arrivers - self.done)  # who has arrived in phases before
+        self.here = [t.tid for t in self.threads if not t.dead and t.waiting[1] is barrier]
+        self.others = [block for block in barrier.block.cluster.blocks if block is not barrier.block]
+
+    def of(self, tids):
+        return [self.threads[tid] for tid in tids]
+
+    def places(self, tids):
+        """Where threads stand, in words."""
+        sites = {"exited since" if t.dead else f"at {t.at(t.site())} by now" for t in self.of(tids)}
+        return " or ".join(sorted(sites))
+
+    def fields(self):
+        """Who could end the wait, how that is known, whether the cause is here, the cure: of a ``Wait``."""
+        barrier, by, why = self.barrier, self.late, "arrived here before"
+        root = any(t.dead for t in self.of(by))
+        if not barrier.pending:
+            by, root = barrier.issuers, True
+            why = "issued copies here before" if by else "no thread has issued a copy here"
+        elif not by and (barrier.far or barrier.last_far) and not self.done | barrier.arrivers:
+            why = "all arrivals so far came from other blocks"
+        elif not by:  # whose arrival is missing is not known
+            late = {t.tid for t in self.threads} - self.done
+            by = late.difference(self.here) or late
+            why = "not arrived in this phase" if by else ""
+        cure = next((cure for find in self.CURES if (cure := find(self, barrier))), "")
+        return {"by": tuple(sorted(by)), "why": why, "root": root, "cure": cure}
+
+    def never_came(self, barrier):
+        """The announcement in this phase was of more bytes than have come."""
+        last = barrier.announced if not barrier.pending and not self.others else None
+        came = last.bytes - barrier.tx if last and last.phase == self.phase else 0
+        return came > 0 and (
+            f"{last.bytes} bytes are announced in this phase, at {last.thread.at(last.site)}, and its copies "
+            f"have brought {came}. Announce {came}, or issue the copies of the other {barrier.tx}: a copy by a "
+            "tensor map brings the box of that map."
+        )
+
+    def not_announced(self, barrier):
+        """Bytes have come, and nobody has announced them."""
+        more = -barrier.tx if barrier.pending else 0
+        return more > 0 and (
+            f"Announce the {more} bytes that come in this phase, and arrive: mbarrier_arrive_expect_tx(bar, "
+            f"{more}), or expect of a Ring or Barrier."
+        )
+
+    def other_parity(self, barrier):
+        """All who wait here have yet to wait for the phase before."""
+        over, ring = self.phase - 1, RING.fullmatch(barrier.name)
+        mend = f"is its state advanced once a use, by {ring[1]}.advance; or " if ring else ""
+        return self.here and all(barrier.phases_over(t.seen) <= over for t in self.of(self.here)) and (
+            f"Phase {over} of {barrier.name} is over, and {ranges(self.here)} never waited for it; this wait, "
+            f"with parity {self.phase & 1}, is for phase {self.phase}: {mend}wait with parity {over & 1}?"
+        )  # fmt: skip
+
+    def nobody_left(self, barrier):
+        """Who made its arrivals has ended, or has left the loop in which it did."""
+        by = self.of(self.late)
+        loop = ", behind the loop" * any(not t.dead for t in by)
+        return by and all(t.dead or has_left(t.arrivals.get(barrier), t.calls()) for t in by) and (
+            f"The arrivals of {self.phase} phase{'s' * (self.phase > 1)} so far were made by "
+            f"{ranges(self.late)}, {self.places(self.late)}{loop}, and this is a wait for one more: let both "
+            "sides take as many steps, each with its state advanced once a step; or arrive once more, to tell "
+            "who waits that there is no more."
+        )  # fmt: skip
+
+    def beside(self, barrier):
+        """The threads whose arrivals are missing stand where others do that have arrived, or have ended."""
+        warps = {tid >> 5 for tid in self.arrived}
+        late = self.late or [t.tid for t in self.threads if t.warp in warps and t.tid not in self.done]
+        places = {(t.waiting[1], t.site()) for t in self.of(self.arrived) if not t.dead}
+        beside = all(t.dead or (t.waiting[1], t.site()) in places for t in self.of(late))
+        few = self.late or len(late) < len(self.arrived)  # else it is the count that is wrong
+        return few and warps and beside and len(late) == barrier.pending and (
+            f"{barrier.name} has {self.came} of the {barrier.expected} arrivals of phase {self.phase}: "
+            f"{ranges(self.arrived)} {have(self.arrived)} arrived, and {ranges(late)}, {self.places(late)}, "
+            f"{have(late)} not. Each arrives in every phase, also one that has nothing to load or to read."
+        )  # fmt: skip
+
+    def never_released(self, barrier):
+        """Nobody has ever arrived on a barrier that a producer waits for, though stages have been read."""
+        ring = RING.fullmatch(barrier.name)
+        read = any(t.waits.get(t.waiting[1], (-1,))[0] >= 0 for t in self.threads if not t.dead)
+        used = read and any(barrier in t.waits for t in self.of(self.here))
+        missing = f"{ring[1]}.release(state)" if ring else f"an arrival on {barrier.name}"
+        return used and not self.phase and not self.came and (
+            f"Nobody arrives on {barrier.name} after reading a stage: {missing} is missing."
+        )  # fmt: skip
+
+    def in_another_block(self, barrier):
+        """The same barrier of another block has arrivals that nobody waits for."""
+        for other in self.others:
+            twin = other.barriers.live.get(barrier.address)
+            used = twin and (twin.phase or twin.pending < twin.expected)
+            if used and not any(twin in thread.waits for thread in other.threads):
+                who = ranges(sorted(twin.arrived or twin.last_arrivers))
+                return (
+                    f"{twin.name} of block {other.index}, the same barrier there, has arrivals that nobody "
+                    f"waits for: {who} of that block made them. Arrive on the barrier of the block that waits: "
+                    "mbarrier_arrive_cluster(mapa_shared_cluster(bar, rank))."
+                )
+        return None
+
+    def never_complete(self, barrier):
+        """All who ever arrive have arrived in it."""
+        far, count = barrier.far, len(self.arrived) + len(barrier.far)
+        groups = [(sorted(t.tid for t in far if t.block is b), f" of block {b.index}") for b in self.others]
+        who = ", ".join(ranges(tids) + of for tids, of in [(self.arrived, ""), *groups] if tids)
+        return self.came and not self.late and not barrier.last_far.keys() - far.keys() and (
+            f"{barrier.name} can never complete: it expects {barrier.expected} arrivals in each phase, and "
+            f"{count} thread{'s' * (count > 1)} ({who}) can arrive, {self.came} times in all, and have done "
+            f"so. Initialise it for {self.came}, or have who is missing arrive."
+        )  # fmt: skip
+
+    CURES = (never_came, not_announced, other_parity, nobody_left, beside, never_released, in_another_block,
+             never_complete)  # fmt: skip
+
+
+def too_many(barrier, thread, phase, what):
+    """The fault of ``thread``, for which ``phase`` has no arrival left, or of one that arrived twice in it."""
+    now, tid = phase == barrier.phase, thread.tid
+    arrived, twice = (barrier.arrived, barrier.twice) if now else (barrier.last_arrivers, barrier.last_twice)
+    kind = faults.UnobservedPhase if not now and not twice and tid in arrived else faults.TooManyArrivals
+    if tid in arrived and barrier in thread.arrivals:
+        twice = {**twice, tid: (thread.arrivals[barrier], thread.site(), arrived[tid])}
+    if not twice:
+        fault, who = thread.fault(kind, what, barrier), sorted({*arrived, tid})
+        warps = sorted({t >> 5 for t in who})
+        if len(arrived) == barrier.expected:
+            fault.cure = f"{len(arrived)} expected, and {ranges(who)} arrive; each thread that comes here "
+            fault.cure += f"counts: {32 * len(warps)} if all of {ranges(warps, 'warp')} do. {kind.cure}"
+        return fault
+    who = thread if tid in twice else barrier.block.threads[min(twice)]
+    first, second, clock = twice[who.tid]
+    same = same_line(first, second)
+    more = f"{ranges(sorted(twice))} arrived twice in phase {phase} of {barrier.name}, at {who.at(first)}"
+    more += " both times" if same else f" and at {who.at(second)}"
+    more = f"its arrival in that was at {who.at(first)}" if kind is faults.UnobservedPhase else more
+    what = f"{what}; {more}" if who is thread else f"{more}; and thread {tid} {what}"
+    fault = who.fault_at(kind, what, second, barrier)
+    fault.cure = _once(barrier, who, phase, clock, same) or fault.cure
+    return fault
+
+
+def _once(barrier, thread, phase, clock, same):
+    """The cure where ``thread`` arrives again, at the same line or not; ``clock``: its own then."""
+    ring, role, index = RING.fullmatch(barrier.name).groups() if RING.fullmatch(barrier.name) else ("", "", 0)
+    full = [b for b in barrier.block.barriers.live.values() if b.name.startswith(f"{ring}.full[")]
+    around = any(mine.get(thread.tid, 0) > clock for b in full for mine in (b.arrived, b.last_arrivers))
+    waited = any(b.name == f"{ring}.empty[{index}]" and wait[3] > clock for b, wait in thread.waits.items())
+    if role == "full" and (around or same and not waited):
+        return (f"Call {ring}.acquire(state) before {ring}.expect, in each thread that arrives on full: thread "
+                f"{thread.tid} is here again, and has not waited until the stage is empty.")  # fmt: skip
+    if not same:
+        return ("Let a thread arrive once in each phase: one of the two arrivals is too many, or a wait for "
+                f"phase {phase} is missing between them.")  # fmt: skip
+    use, armed = phase * len(full) + int(index), sum(b.phase + (b.pending < b.expected) for b in full)
+    producer = f", and the producer at use {armed}" if role == "empty" else ""
+    return role and (f"Thread {thread.tid} is at use {use} of {ring} again{producer}: start a state once, and "
+                     f"advance it once a use, in whatever branch: state = {ring}.advance(state).")  # fmt: skip
