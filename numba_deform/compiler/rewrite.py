@@ -82,17 +82,18 @@ def rewritten(function, unrolled=True, guarded=False, traced=False):
 
     Raises ValueError where the source is needed and not to be had, or a loop cannot be written out."""
     sites, traced_functions = {}, _with_steps(function) if traced else set()
+    given = _given(function) if guarded else {}
 
     def rewrite(f):
         is_kernel = f is function
         changes = []
-        if guarded and (is_kernel or waits(f)):
+        if guarded and (is_kernel or _waits(_Source(f, given.get(f, {})))):
             changes.append(lambda source: _Guard(source, sites, is_kernel))
         if f in traced_functions:
             changes.append(lambda source: _Trace(source, traced_functions, is_kernel))
         if unrolled and "static_range" in all_names(f.__code__):
             changes.append(_Unroll)
-        return _compiled(f, changes) if changes else f.__code__
+        return _compiled(f, changes, given.get(f, {})) if changes else f.__code__
 
     return rebind(function, extra_globals=lambda _: HELPERS, rewrite=rewrite), tuple(sites)
 
@@ -175,14 +176,15 @@ _TREES = weakref.WeakKeyDictionary()  # the syntax trees of code that was made h
 
 
 class _Source:
-    """A function's syntax tree, with true line numbers and no decorators, its file and its lines."""
+    """A function's syntax tree, with true line numbers and no decorators, its file and its lines. ``given``:
+    {parameter: the Namespace that it stands for where the function's calls are read}."""
 
-    def __init__(self, function):
+    def __init__(self, function, given=None):
         try:
             lines, first = inspect.getsourcelines(function)
         except OSError as error:
             raise ValueError(f"a form of {function.__name__} needs its source: {error}") from None
-        self.function, self.values = function, _values(function)
+        self.function, self.values, self.given = function, _values(function), given or {}
         self.file, self.lines = function.__code__.co_filename, dict(enumerate(lines, first))
         if function.__code__ in _TREES:
             self.tree = copy.deepcopy(_TREES[function.__code__])
@@ -215,7 +217,7 @@ class _Source:
     def value(self, node):
         """What a name, or a name in a module or Namespace, stands for; else None."""
         if isinstance(node, ast.Name):
-            return self.values.get(node.id)
+            return self.values.get(node.id, self.given.get(node.id))
         if isinstance(node, ast.Attribute):
             place = self.value(node.value)
             return getattr(place, node.attr, None) if isinstance(place, types.ModuleType) else None
@@ -248,9 +250,33 @@ def _in_library(function):
     return (function.__module__ or "").startswith(LIBRARY)
 
 
-def _compiled(function, changes):
+def _given(function):
+    """{device function below a kernel's, outside the library: {its parameter: the Namespace, such as a ring,
+    that its first call gives}}."""
+    found = {function: {}}
+
+    def visit(f):
+        source = _Source(f, found[f])
+        for call in _calls(source.tree):
+            inner = source.device_function(call)
+            if inner is None or _in_library(inner):
+                continue
+            parts = [*zip(inspect.signature(inner).parameters, call.args, strict=False)]
+            parts += [(keyword.arg, keyword.value) for keyword in call.keywords]
+            is_new, given = inner not in found, found.setdefault(inner, {})
+            rings = {name: value for name, part in parts if isinstance(value := source.value(part), Namespace)}
+            more = rings.keys() - given.keys()
+            given.update({name: rings[name] for name in more})
+            if is_new or more:
+                visit(inner)
+
+    visit(function)
+    return found
+
+
+def _compiled(function, changes, given):
     """The code object of ``function`` after all ``changes``, each a NodeTransformer for its source."""
-    source = _unchanged(function)
+    source = _unchanged(function, given)
     tree = source.tree
     for change in changes:
         tree = change(source).visit(tree)
@@ -268,8 +294,8 @@ def source_of(function):
     return source
 
 
-def _unchanged(function):
-    source = _Source(function)
+def _unchanged(function, given=None):
+    source = _Source(function, given)
     code, own = source.code_of(source.tree), function.__code__
     if code.co_code != own.co_code and _operations(code) != _operations(own) or _words(code) != _words(own):
         raise ValueError(f"the source of {function.__name__} in {source.file} has changed since its import")
@@ -355,11 +381,14 @@ class _Unroll(ast.NodeTransformer):
 @functools.cache
 def waits(function):
     """Whether ``function`` polls, or stands at a barrier of threads, itself or in what it calls."""
-    source = _Source(function)
+    return _waits(_Source(function))
+
+
+def _waits(source):
     # By its names alone: a function `add` may call `cuda.atomic.add`, and does not wait for itself then.
     names = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
     for value in (*map(source.values.get, names), *map(source.called, _calls(source.tree))):
-        if isinstance(value, CUDADispatcher) and value.py_func is not function and waits(value.py_func):
+        if isinstance(value, CUDADispatcher) and value.py_func is not source.function and waits(value.py_func):
             return True
         if callable(value) and value in BARRIERS:
             return True

@@ -8,6 +8,7 @@ import pytest
 from helpers import nans, run
 from numba import cuda, int32, types, uint32, uint64
 
+import numba_deform as nd
 from numba_deform.compiler import Kernel
 from numba_deform.compiler.rewrite import rewritten
 from numba_deform.course.bugs import BUGS
@@ -268,3 +269,30 @@ def test_waits_by_token_are_bounded(record):
     entry = dict(kind=guard.MBARRIER, site=calls.index("mbarrier_try_wait(bar, state)"), address=0x400)
     written(rows[guard.HEADER_BYTES :].view(RECORD), 0, **entry, detail=guard.BY_TOKEN, since=1 << 32)
     assert "the phase of its token of the barrier at 0x400" in " ".join(str(read_record(kernel, rows)).split())
+
+
+def test_a_ring_that_is_given_to_a_function():
+    """Its waits there are bounded, at the function's own lines, and the form compiles."""
+    ring = nd.Ring(2, empty=32)
+    shared = nd.Shared(ring=ring)
+
+    @nd.function
+    def take(state, ring, seconds=0):
+        ring.wait(state)
+        ring.release(state)
+
+    @nd.function
+    def both(ring, state):
+        take(state, ring=ring)
+
+    @nd.kernel(threads=32, shared=shared)
+    def kernel(out: nd.float32[:]):
+        shared.init()
+        state = shared.ring.start()
+        both(shared.ring, state)
+        out[cuda.threadIdx.x] = state.stage
+
+    sites = kernel.with_bounded_waits().sites
+    assert [site.call for site in sites][-1] == "ring.wait(state)"
+    assert sites[-1].line == line_of(take.py_func, "ring.wait(state)")
+    assert kernel.with_bounded_waits().compile().cubin != kernel.compile().cubin
