@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from numba import cuda, int32, uint8, uint32, uint64
 
 from ..compiler import i32, kernel, u64
-from ..device.integer import div_u32
+from ..device.integer import quotient
 from ..device.layout import Array, Shared
 from ..device.memory import (
     cp_async_cg_16,
@@ -112,7 +112,7 @@ def build(config, constants):
             owner = uint32(place.first_lane + int32(i))
             run = (int32(r * layout.parts) + place.part) * int32(layout.chunk_lanes) + int32(i)
             first = min(run * int32(layout.run), int32(SAMPLES - layout.run))
-            level = load_level(levels, int32(div_u32(first, POINTS)))
+            level = load_level(levels, quotient(first, POINTS))
             for j in range(stage.step):
                 k = n * stage.step + j
                 x = int32(shfl_sync_idx_b32(uint32(ALL), uint32(tiles.x[k]), owner))

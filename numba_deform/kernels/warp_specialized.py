@@ -28,7 +28,7 @@ from typing import NamedTuple
 from numba import cuda, float32, int32, types, uint32, uint64
 
 from ..compiler import i32, kernel, u64
-from ..device.integer import div_u32
+from ..device.integer import quotient
 from ..device.limits import registers_at_launch
 from ..device.memory import (
     align_up,
@@ -299,7 +299,7 @@ def producer(config, constants):
             convert_weight(word, one.attention)
             k = sample_of(step, i)
             exists = k < SAMPLES and slot_at(i) < block.slots
-            level = int32(div_u32(min(k, int32(SAMPLES - 1)), POINTS))
+            level = quotient(min(k, int32(SAMPLES - 1)), POINTS)
             height, width, _, _ = load_level(levels, level)
             x, fx, y, fy, attention = rows.sample(one, 0, width, height, True)
             aims.x[i], aims.y[i], aims.fx[i], aims.fy[i] = x, y, fx, fy
@@ -409,7 +409,7 @@ def consumer(config, constants):
         location = global_at(locations, number, LOCATION_BYTES)
         load_one(location, global_at(weights, number, WEIGHT_BYTES), raw)
         one = unpack_one(raw)
-        height, width, _, _ = load_level(levels, int32(div_u32(k, POINTS)))
+        height, width, _, _ = load_level(levels, quotient(k, POINTS))
         _, fx, _, fy, attention = rows.sample(one, 0, width, height, True)
         a, b = arithmetic.pack(*corner_weights(attention, fx, fy, side))
         return arithmetic.unpack(a, b)
