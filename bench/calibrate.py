@@ -8,6 +8,7 @@
     loads      a chain of loads, each of which says where the next one goes: in L1, L2 and memory, and in
                shared memory; with the addition that makes an address of an index
     shuffles   a chain of shuffles
+    turns      a loop of a few dependent operations; phases: one of an arrival and a wait that it ends
     handover   two warps wake each other by two mbarriers: from an arrival to the warp that has waited
     copies     boxes by TMA into a ring of each warp, which nobody reads. One box at a time gives the latency,
                with a fence of the tensor map before it what that costs; many give what the copy engine takes
@@ -85,6 +86,37 @@ def shuffles(out: int64[::1]):
     if value < 32 and cuda.threadIdx.x == 0:
         out[0] = int64(clock64() - begin)
         out[1] = value
+
+
+@nd.kernel(threads=32)
+def turns(out: int64[::1], count: int32):
+    """Of a loop that ends when a number says so."""
+    value, begin, done = uint32(1), clock64(), int32(0)
+    while done < count:
+        value ^= value << uint32(13)
+        value ^= value >> uint32(17)
+        if value & uint32(1):
+            value ^= value << uint32(5)
+        done += int32(1) + int32(value == uint32(0))
+    if cuda.threadIdx.x == 0:
+        out[0] = int64(clock64() - begin)
+        out[1] = value
+
+
+def build_phases():
+    shared = nd.Shared(bar=nd.Barrier())
+
+    @nd.kernel(threads=32, shared=shared)
+    def phases(out: int64[::1]):
+        shared.init()
+        begin = clock64()
+        if nd.lane() == 0:
+            for turn in range(ROUNDS):
+                shared.bar.arrive()
+                shared.bar.wait(turn & 1)
+            out[0] = int64(clock64() - begin)
+
+    return phases
 
 
 def build_handover():
@@ -218,6 +250,8 @@ def measured(gpu, model=False):
         row(what, cycles / ROUNDS)
     row("load from shared memory", run(shared_loads, 1, np.zeros(2, np.int64))[0] / ROUNDS)
     row("shuffle", run(shuffles, 1, np.zeros(2, np.int64))[0] / ROUNDS)
+    row("turn of a loop", run(turns, 1, np.zeros(2, np.int64), int32(ROUNDS))[0] / ROUNDS)
+    row("phase of one thread", run(build_phases(), 1, np.zeros(1, np.int64))[0] / ROUNDS)
     row("handover", run(build_handover(), 1, np.zeros(1, np.int64))[0] / ROUNDS / 2)
 
     def copies(what, name, grid, warps, group, stages, fence="warp", count=1):
