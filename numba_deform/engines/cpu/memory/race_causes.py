@@ -95,6 +95,87 @@ def _count_too_small(pair):
     return None
 
 
+def _old_phase(pair):
+    """The thread has waited on an mbarrier for an older phase than that which hands the other access on."""
+    thread, other = pair.thread, pair.other
+    if not pair.near and not pair.clustered or other.block is None:
+        return None
+    arrived = [mine[thread.tid] for b in thread.block.barriers.live.values()
+               for mine in (b.arrived, b.last_arrivers) if thread.tid in mine]  # fmt: skip
+    for barrier, (phase, site, first, last) in thread.waits.items():
+        # It has gone on since, to come back for the same phase; or it reads what no phase has brought.
+        again = any(first <= clock < last for clock in arrived)
+        if not again and (phase >= 0 or pair.kind is not READ):
+            continue
+        for _ in range(LATE):
+            if (brings := _bringing(pair, barrier)) is not None:
+                break
+            let_others_come(thread)
+        if brings is not None and brings > phase:
+            when = f"for phase {phase}{' again' * again}" if phase >= 0 else "before any phase was over"
+            kind = faults.StaleWait if again else faults.FreshBarrierPassed
+            return Cause(
+                f"Wait there for phase {brings}, with parity {brings & 1}: the parity changes from each use of "
+                "a barrier to the next, and begins with 0 where one waits for what others do.", kind.rule,
+                f"; the wait of thread {thread.tid} on {barrier.name}, at {thread.at(site)}, returned {when}, "
+                f"and what hands this on is phase {brings}", kind,
+            )  # fmt: skip
+    return None
+
+
+def _bringing(pair, barrier):
+    """The phase of ``barrier`` that comes after the other access, if that is this one or the one before."""
+    other = pair.other
+    if not pair.near:
+        knows = [pair.covered(clocks) for clocks in (barrier.released_far, barrier.gathered_far)]
+    else:
+        knows = [clocks[0, other.owner] >= other.clock for clocks in (barrier.released, barrier.gathered)]
+    return barrier.phase - 1 if knows[0] else barrier.phase if knows[1] else None
+
+
+def _arrived_for_its_warp(pair):
+    """The thread has waited for an arrival that another lane of the other's warp has made for all of it."""
+    thread, other = pair.thread, pair.other
+    if not pair.near and not pair.clustered or other.block is None:
+        return None
+    for barrier, (phase, *_) in thread.waits.items():
+        here = {pair.thread.block.threads[tid] for tid in barrier.last_arrivers}
+        mates = [t for t in (here if pair.near else barrier.last_far) if t.block is other.block]
+        mates = [t for t in mates if t.warp == other.tid >> 5]
+        if phase == barrier.phase - 1 and mates and pair.culprit not in mates:
+            mate = min(mates, key=lambda t: t.tid)
+            place, site = thread.at(mate.arrivals[barrier]), mate.arrivals[barrier]
+            if site[0] is other.site[0] and site[1] < other.site[1]:
+                return None  # what comes behind the arrival is another matter
+            return Cause(
+                f"Put cuda.syncwarp() before the arrival of thread {mate.tid} at {place}, which speaks for its "
+                "whole warp; or have every lane arrive, and initialise with so many.",
+                more=f"; {pair.who(mate.tid)} arrived on {barrier.name} at {place}, and no barrier before that "
+                "told it of this",
+            )  # fmt: skip
+    return None
+
+
+def _behind_its_arrival(pair):
+    """The thread has waited for an arrival that the other one made before this write."""
+    thread, other = pair.thread, pair.other
+    if not pair.near or pair.kind is not READ or other.block is None:
+        return None
+    latest = max((wait[3] for wait in thread.waits.values()), default=0)
+    for barrier, (phase, site, _, last) in thread.waits.items():
+        clock = barrier.last_arrivers.get(other.tid, other.clock)
+        if last == latest and phase == barrier.phase - 1 and clock < other.clock:
+            place = thread.at(pair.culprit.arrivals[barrier])
+            return Cause(
+                f"If the write is what the wait is for, let it come before the arrival at {place}. If it is "
+                "for the next use of the stage, let it come after a wait until the stage is empty (acquire of a "
+                f"Ring). Else put {pair.between} between the two.",
+                more=f"; thread {thread.tid} has waited on {barrier.name} at {thread.at(site)}, and "
+                f"thread {other.tid} has written this after its arrival in that phase",
+            )  # fmt: skip
+    return None
+
+
 def _narrow_wait(pair):
     """A wait of this block on an mbarrier would have ordered it, had its scope been the cluster."""
     other, thread = pair.other, pair.thread
@@ -321,7 +402,8 @@ HANDED_ON = (
     _narrow_wait, _narrow_scope, _known_to_a_neighbour, _ticket_without_fence, _set_by_another, _met_relaxed,
 )  # fmt: skip
 CAUSES = (
-    _old_token, _count_too_small, *HANDED_ON[:2], _one_byte_by_two_names, _plain_beside_atomic,
-    barrier_in_a_branch, of_two_rounds, same_in_each_block, _change_by_hand, *HANDED_ON[2:], _one_element,
+    _old_token, _count_too_small, _old_phase, _arrived_for_its_warp, _behind_its_arrival, *HANDED_ON[:2],
+    _one_byte_by_two_names, _plain_beside_atomic, barrier_in_a_branch, of_two_rounds, same_in_each_block,
+    _change_by_hand, *HANDED_ON[2:], _one_element,
     of_one_block_alone, in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
 )  # fmt: skip
