@@ -125,10 +125,11 @@ class Waited:
         far, count = barrier.far, len(self.arrived) + len(barrier.far)
         groups = [(sorted(t.tid for t in far if t.block is b), f" of block {b.index}") for b in self.others]
         who = ", ".join(ranges(tids) + of for tids, of in [(self.arrived, ""), *groups] if tids)
+        times = f"{self.came} times" if self.came > 1 else "once"
         return self.came and not self.late and not barrier.last_far.keys() - far.keys() and (
             f"{barrier.name} can never complete: it expects {barrier.expected} arrivals in each phase, and "
-            f"{count} thread{'s' * (count > 1)} ({who}) can arrive, {self.came} times in all, and have done "
-            f"so. Initialise it for {self.came}, or have who is missing arrive."
+            f"{count} thread{'s' * (count > 1)} ({who}) can arrive, {times} in all, and {have(range(count))} "
+            f"done so. Initialise it for {self.came}, or have who is missing arrive."
         )  # fmt: skip
 
     def nobody_began(self, barrier):
@@ -236,7 +237,7 @@ def _same_wait(barrier, thread, clock, ring):
     phases that it had waited for before that, and no state of ``ring`` says which; else None."""
     index = barrier.name.partition("[")[2]
     waits = [(b, wait) for b, wait in thread.waits.items() if b.name.partition("[")[2] == index]
-    waits = [(b, wait) for b, wait in waits if wait[3] > clock]
+    waits = [(b, wait) for b, wait in waits if wait[3] > clock and b.name.startswith(ring)]
     if not waits or any(first > clock for _, (_, _, first, _) in waits):
         return None
     other, (phase, site, *_) = max(waits, key=lambda pair: pair[1][3])

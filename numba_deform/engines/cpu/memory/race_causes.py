@@ -24,6 +24,7 @@ RULES = {
     "cluster": "Blocks of a cluster run in any order; a release and an acquire of cluster scope order them.",
     "gpu": "Blocks run in any order or at once; a release and an acquire of gpu scope order them.",
 }  # by the scope that both are in
+PARITY = "the parity changes from one use of a barrier to the next, and begins with 0 for who waits for others"
 LATE = 5  # turns that others get to hand something on
 
 
@@ -100,11 +101,11 @@ def _old_phase(pair):
     thread, other = pair.thread, pair.other
     if not pair.near and not pair.clustered or other.block is None:
         return None
-    arrived = [mine[thread.tid] for b in thread.block.barriers.live.values()
-               for mine in (b.arrived, b.last_arrivers) if thread.tid in mine]  # fmt: skip
-    for barrier, (phase, site, first, last) in thread.waits.items():
+    if pair.near and (early := _early_reader(pair)):
+        return early
+    for barrier, (phase, site, *_) in thread.waits.items():
         # It has gone on since, to come back for the same phase; or it reads what no phase has brought.
-        again = any(first <= clock < last for clock in arrived)
+        again = _gone_on(thread, barrier)
         if not again and (phase >= 0 or pair.kind is not READ):
             continue
         for _ in range(LATE):
@@ -115,12 +116,40 @@ def _old_phase(pair):
             when = f"for phase {phase}{' again' * again}" if phase >= 0 else "before any phase was over"
             kind = faults.StaleWait if again else faults.FreshBarrierPassed
             return Cause(
-                f"Wait there for phase {brings}, with parity {brings & 1}: the parity changes from each use of "
-                "a barrier to the next, and begins with 0 where one waits for what others do.", kind.rule,
+                f"Wait there for phase {brings}, with parity {brings & 1}: {PARITY}.", kind.rule,
                 f"; the wait of thread {thread.tid} on {barrier.name}, at {thread.at(site)}, returned {when}, "
                 f"and what hands this on is phase {brings}", kind,
             )  # fmt: skip
     return None
+
+
+def _early_reader(pair):
+    """The other thread has read what this one is to write for the next phase of a barrier."""
+    reader, thread = pair.culprit, pair.thread
+    if pair.kind is READ or pair.other.kind is not READ:
+        return None
+    for barrier, (phase, site, _, last) in reader.waits.items():
+        writes = thread.tid in barrier.arrived or thread.tid in barrier.last_arrivers
+        if writes and last <= pair.other.clock and phase >= 0 and _gone_on(reader, barrier):
+            return Cause(
+                f"Wait there for phase {phase + 1}, with parity {phase + 1 & 1}: {PARITY}.",
+                faults.StaleWait.rule, f"; the wait of {pair.who(reader.tid)} on {barrier.name}, at "
+                f"{thread.at(site)}, had returned for phase {phase} again before that",
+            )  # fmt: skip
+    return None
+
+
+def _gone_on(thread, barrier):
+    """Whether the thread, or a lane for its warp, has given something back between two of its waits for one
+    phase of ``barrier``."""
+    _, _, first, last = thread.waits[barrier]
+    others = [b for b in thread.block.barriers.live.values() if b is not barrier and first < last]
+    for tid, clock in (pair for b in others for pair in (*b.arrived.items(), *b.last_arrivers.items())):
+        mate = thread.block.threads[tid]
+        began = mate.waits[barrier][2] if barrier in mate.waits else clock + 1
+        if first <= clock < last if mate is thread else mate.warp == thread.warp and began <= clock:
+            return True
+    return False
 
 
 def _bringing(pair, barrier):
@@ -168,7 +197,7 @@ def _behind_its_arrival(pair):
             place = thread.at(pair.culprit.arrivals[barrier])
             return Cause(
                 f"If the write is what the wait is for, let it come before the arrival at {place}. If it is "
-                "for the next use of the stage, let it come after a wait until the stage is empty (acquire of a "
+                "for the next use of the stage, let it come after a wait until that is empty (acquire of a "
                 f"Ring). Else put {pair.between} between the two.",
                 more=f"; thread {thread.tid} has waited on {barrier.name} at {thread.at(site)}, and "
                 f"thread {other.tid} has written this after its arrival in that phase",
