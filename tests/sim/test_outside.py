@@ -158,6 +158,8 @@ MISTAKES = [
      "2 times the right numbers"),
     ("splitk", "operands in the wrong order", ADD,
      "p.add(sums, shared.b.at(state.stage), shared.a.at(state.stage), 1)", "WrongResult", "", "is transposed"),
+    ("splitk", "sums sent in another order", "there + me +", "there + nd.uint32(508) - me +", "WrongResult", "",
+     r"the terms of k = 64 .. 127, 192 .. 255, 320 .. 383 of a_map b_map\^T are there in another order, those"),
     ("splitk", "sums not kept", ADD, ADD.replace(" 1)", " 0)"), "WrongResult", "",
      r"lack the terms of k = 0 \.\. 63, 64 \.\. 127, 128 \.\. 191, 192 \.\. 255 of a_map b_map\^T"),
     ("splitk", "bytes of one operand", "shared.a.box_bytes + shared.b.box_bytes", "shared.a.box_bytes",

@@ -95,10 +95,8 @@ class LoadPlaces:
             others = [other for other in by_box.get(own, ()) if other not in right]
             if box != own and box in arrays and others:
                 mine, theirs = (" x ".join(map(str, sides)) for sides in (box, own))
-                return (
-                    f"{name} brings boxes of {mine} elements at {line}, and {array}, which they go to, has "
-                    f"boxes of {theirs}, as {' and '.join(others)} has: are the two maps exchanged? "
-                )
+                said = f"{name} brings boxes of {mine} elements at {line}, and {array}, which they go to, has "
+                return said + f"boxes of {theirs}, as {' and '.join(others)} has: are the two maps exchanged? "
         return ""
 
     def remarks(self):

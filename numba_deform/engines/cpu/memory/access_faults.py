@@ -41,8 +41,7 @@ def bad_read(space, thread, w, address, size):
 def _before(space, address):
     """The copy that has brought the last bytes before ``address``, which nothing has written; or None."""
     records = space.written[: address - space.base]
-    last = next((w for w in reversed(records) if w is not UNWRITTEN), None)
-    copy = copy_of(last)
+    copy = copy_of(next((w for w in reversed(records) if w is not UNWRITTEN), None))
     array = space.name_of(address).partition("[")[0]
     inside = copy and copy.barrier and copy.address + copy.size <= address
     return copy if inside and space.name_of(copy.address).partition("[")[0] == array else None

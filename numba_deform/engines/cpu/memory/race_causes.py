@@ -168,12 +168,12 @@ def _arrived_for_its_warp(pair):
     if not pair.near and not pair.clustered or other.block is None:
         return None
     for barrier, (phase, *_) in thread.waits.items():
-        here = {pair.thread.block.threads[tid] for tid in barrier.last_arrivers}
-        mates = [t for t in (here if pair.near else barrier.last_far) if t.block is other.block]
-        mates = [t for t in mates if t.warp == other.tid >> 5]
+        here = {thread.block.threads[tid] for tid in barrier.last_arrivers}
+        came = (t for t in (here if pair.near else barrier.last_far) if t.block is other.block)
+        mates = [t for t in came if t.warp == other.tid >> 5]
         if phase == barrier.phase - 1 and mates and pair.culprit not in mates:
             mate = min(mates, key=lambda t: t.tid)
-            place, site = thread.at(mate.arrivals[barrier]), mate.arrivals[barrier]
+            site, place = mate.arrivals[barrier], thread.at(mate.arrivals[barrier])
             if site[0] is other.site[0] and site[1] < other.site[1]:
                 return None  # what comes behind the arrival is another matter
             return Cause(
