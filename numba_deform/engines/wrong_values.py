@@ -48,7 +48,9 @@ def kinds(launch, name, wrong, box):
     if not wrong.any() or out.dtype == bool or out.size > LARGEST:
         return ()
     values = Values(launch, name, wrong)
-    for explain in (_constant, _swizzled, _transposed, _shifted, _multiple, _term, _terms, _permuted):
+    for explain in (
+        _constant, _swizzled, _transposed, _shifted, _multiple, _term, _terms, _scattered, _permuted,
+    ):  # fmt: skip
         if said := explain(values, launch, box):
             return (said,)
     return ()
@@ -200,13 +202,10 @@ def _term(values, launch, box):
 
 def _terms(values, launch, box):
     """Products that lack several of their steps along k, or have several twice."""
-    groups = {}
-    for what, term in itertools.islice(_products(launch, values.right.shape), MOST_TERMS):
-        step, _, product = what.removeprefix("k = ").partition(" of ")
-        groups.setdefault(product, []).append((step, term[values.wrong]))
     off = (values.right - values.out)[values.wrong]
     some = np.linspace(0, len(off) - 1, min(len(off), 4096)).astype(int)
-    for product, terms in groups.items():
+    for product, terms in _steps_of_products(values, launch).items():
+        terms = [(step, term[values.wrong]) for step, term in terms]
         if len(off) < 8 * len(terms) or not np.isfinite(off).all():
             continue
         factors = np.linalg.lstsq(np.stack([term[some] for _, term in terms], 1), off[some], rcond=None)[0]
@@ -218,6 +217,35 @@ def _terms(values, launch, box):
                     for sign, verb in ((1, "lack"), (-1, "have once more"))]  # fmt: skip
             said = [f"{verb} the terms of k = {', '.join(steps)}" for verb, steps in told if steps]
             return f"{values.share(fitting)} {' and '.join(said)} of {product}"
+    return ""
+
+
+def _steps_of_products(values, launch):
+    """{product, in words: its [(step along k, term)]}."""
+    groups = {}
+    for what, term in itertools.islice(_products(launch, values.right.shape), MOST_TERMS):
+        step, _, product = what.removeprefix("k = ").partition(" of ")
+        groups.setdefault(product, []).append((step, term))
+    return groups
+
+
+def _scattered(values, launch, box):
+    """Products of which some steps along k are right, and the others stand in another order."""
+    for product, terms in _steps_of_products(values, launch).items():
+        whole, count = sum(term for _, term in terms), len(terms)
+        if len(np.unique(values.right)) < 8 or not values.agree(whole, values.right).all():
+            continue
+        for some in (*map(range, range(1, count)), range(0, count, 2)):
+            others = [n for n in range(count) if n not in some]
+            part = sum(terms[n][1] for n in some)
+            for right, kept, moved in ((part, some, others), (whole - part, others, some)):
+                rest, there = values.out - right, whole - right
+                if abs(rest.sum() - there.sum()) > values.room * rest.size:
+                    continue  # they differ in any order
+                if (np.abs(np.sort(rest, None) - np.sort(there, None)) <= values.room).all():
+                    told = [", ".join(terms[n][0] for n in numbers) for numbers in (moved, kept)]
+                    return (f"the terms of k = {told[0]} of {product} are there in another order, those of "
+                            f"k = {told[1]} are right")  # fmt: skip
     return ""
 
 

@@ -1,6 +1,7 @@
 """mbarrier, named barriers and syncthreads; and what is said when nobody gets on."""
 
 import inspect
+import re
 from types import FunctionType
 
 import numpy as np
@@ -375,6 +376,76 @@ def test_knowledge_of_a_phase_may_come_through_another_barrier():
 
     clean(kernel, True)
     always(faults.TooManyArrivals, kernel, False)
+
+
+def by_hand(values, out, first, empties, fulls):
+    """A ring of two stages without Ring: the parity of waits on empty barriers begins with ``first``; where
+    ``empties`` or ``fulls`` is 0 the parity of those never changes."""
+    rows = cuda.shared.array((2, 32), float32, alignment=128)
+    full, empty = cuda.shared.array(2, uint64), cuda.shared.array(2, uint64)
+    tid = cuda.threadIdx.x
+    if tid == 0:
+        for stage in range(2):
+            mbarrier_init(shared_address(full) + 8 * stage, 1)
+            mbarrier_init(shared_address(empty) + 8 * stage, 32)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    total = float32(0)
+    for step in range(6):
+        stage, parity = step % 2, step // 2 & 1
+        if tid == 32:
+            mbarrier_wait(shared_address(empty) + 8 * stage, first ^ parity & empties)
+            mbarrier_arrive_expect_tx(shared_address(full) + 8 * stage, 128)
+            place, signal = shared_address(rows) + 128 * stage, shared_address(full) + 8 * stage
+            cp_async_bulk_load(place, global_address(values) + 128 * step, 128, signal)
+        elif tid < 32:
+            mbarrier_wait(shared_address(full) + 8 * stage, parity & fulls)
+            total += rows[stage, tid]
+            mbarrier_arrive(shared_address(empty) + 8 * stage)
+    if tid < 32:
+        out[tid] = total
+
+
+def test_parities_of_a_ring_made_by_hand():
+    values, out = aligned(floats(6 * 32)), nans(32)
+    run(by_hand, values, out, 1, 1, 1, block=64)
+    np.testing.assert_allclose(out, values.reshape(6, 32).sum(0), rtol=1e-5)
+    seen = set()
+    for landing in LANDINGS:
+        begun = fault_of(by_hand, values, out, 0, 1, 1, block=64, landing=landing)
+        assert type(begun) is faults.MissingArrivals
+        assert begun.cure.startswith("Nobody has arrived on empty[0] or full[0] yet. A wait for a stage to be ")
+        for flips, wait, arrival in (((1, 0), "full", "empty"), ((0, 1), "empty", "full")):
+            for seed in range(3):
+                fault = fault_of(by_hand, values, out, 1, *flips, block=64, seed=seed, landing=landing)
+                assert "parity" in fault.cure, fault
+                if isinstance(fault, (faults.TooManyArrivals, faults.UnobservedPhase)):
+                    assert f"{arrival}[0]" in fault.what
+                    again = {"full": "for phase 0 of full.0. again", "empty": "again before any phase of em"}
+                    said = rf"The wait at .* has returned {again[wait]}.* Change its parity"
+                    assert re.match(said, fault.cure)
+                    seen.add((wait, type(fault)))
+    assert len(seen) == 3
+
+
+def test_a_wait_that_is_made_again_is_no_wait_for_a_stage():
+    """Two arrivals too many are no matter of a third barrier on which a thread waits in each round."""
+
+    def kernel():
+        bars = cuda.shared.array(3, uint64)
+        bar, tid = shared_address(bars), cuda.threadIdx.x
+        if tid == 0:
+            for i in range(3):
+                mbarrier_init(bar + 8 * i, 1)
+            mbarrier_arrive(bar + 16)
+        cuda.syncthreads()
+        if tid == 0:
+            for _ in range(2):
+                mbarrier_wait(bar + 16, 0)
+                mbarrier_arrive(bar)
+
+    fault = expect(faults.UnobservedPhase, kernel, words="its arrival in that was at")
+    assert fault.cure == faults.UnobservedPhase.cure
 
 
 # --- bytes ----------------------------------------------------------------------------------------
@@ -824,6 +895,17 @@ def test_a_named_barrier_from_one_lane():
     always(
         faults.NamedBarrierMisuse, many_times, block=64, words="arrives at named barrier 1 again"
     )
+
+
+def test_a_named_barrier_for_more_threads_than_come():
+    def kernel(others):
+        tid = cuda.threadIdx.x
+        if tid < 64 or tid == 64 and others:
+            bar_sync(1, 96)
+
+    said = "The count of named barrier 1 is 96, and no others than threads 0-63 have come to it: make it 64"
+    always(faults.Deadlock, kernel, False, block=96, seeds=2, words=said)
+    assert "make it" not in fault_of(kernel, True, block=96).cure
 
 
 def test_what_comes_after_a_bar_arrive_is_not_handed_on():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import always, clean, device, expect, run
+from helpers import always, clean, device, expect, fault_of, run
 from numba import cuda, int32, types, uint32, uint64
 
 from numba_deform.compiler import Kernel, u64
@@ -550,18 +550,58 @@ def test_bytes_expected_by_another_block():
 
 
 def test_arrivals_from_another_block_keep_to_the_phase():
-    def kernel(out):
+    def kernel(count, threads, rounds):
         bar = shared_address(cuda.shared.array(1, uint64))
         if cuda.threadIdx.x == 0:
-            mbarrier_init(bar, 2)
+            mbarrier_init(bar, count)
         cluster_sync()
-        if cuda.blockIdx.x == 1 and cuda.threadIdx.x == 0:
+        if cuda.blockIdx.x == 1 and cuda.threadIdx.x < threads:
             there = mapa_shared_cluster(bar, uint32(0))
-            for _ in range(3):
+            for _ in range(rounds):
                 mbarrier_arrive_cluster(there)
         cluster_sync()
 
-    expect(faults.UnobservedPhase, kernel, words(1), grid=2, cluster=2, source="mbarrier_arrive_cluster")
+    def report(kind, *args, **more):
+        return expect(kind, kernel, *args, grid=2, cluster=2, source="mbarrier_arrive_cluster", **more)
+
+    one = report(faults.UnobservedPhase, 2, 1, 3, words="without having waited for phase 0, directly or")
+    assert "; its arrival in that was at test_clusters.py:" in one.what
+    assert one.cure.startswith("Its own threads alone can wait on ")
+    assert "arrive on an mbarrier of this block (mbarrier_arrive_cluster)" in one.cure
+    many = report(faults.TooManyArrivals, 1, 2, 1)
+    assert " of block 0, whose phase 0 is over without it: the 1 expected arrival was made by" in many.what
+    assert many.cure.startswith("Initialise ") and "for all who arrive in a phase, of all blocks" in many.cure
+
+
+def test_a_lane_that_arrives_in_another_block_for_its_warp():
+    def kernel(out, meet, late):
+        bar, sums = shared_address(cuda.shared.array(1, uint64)), cuda.shared.array(32, int32)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            mbarrier_init(bar, 1)
+        cluster_sync()
+        if cuda.blockIdx.x == 1:
+            there = mapa_shared_cluster(shared_address(sums), uint32(0))
+            if not late:
+                st_shared_cluster_b32(there + 4 * tid, tid)
+            if meet:
+                cuda.syncwarp()
+            if tid == 0:
+                mbarrier_arrive_cluster(mapa_shared_cluster(bar, uint32(0)))
+            if late:
+                st_shared_cluster_b32(there + 4 * tid, tid)
+        else:
+            mbarrier_wait_cluster(bar, uint32(0))
+            out[tid] = sums[tid]
+        cluster_sync()
+
+    out = words(32)
+    clean(kernel, out, True, False, grid=2, cluster=2)
+    said = ["Put cuda.syncwarp() before the arrival of thread 0 at ", "thread 0 of block 1 arrived on "]
+    always(faults.DataRace, kernel, out, False, False, grid=2, cluster=2, seeds=2, words=said)
+    for seed in range(3):
+        fault = fault_of(kernel, out, False, True, grid=2, cluster=2, seed=seed, landing="random")
+        assert "Put cuda.syncwarp()" not in fault.cure
 
 
 def to_and_fro(late, wait=mbarrier_wait_cluster):

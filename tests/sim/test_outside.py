@@ -5,6 +5,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import numba_deform as nd
@@ -63,6 +64,15 @@ def test_lanes_that_meet_too_early(tmp_path):
     assert "let this thread meet it (syncwarp, syncthreads) after its wait" in str(caught.value)
 
 
+TICKET = "                    ticket[state.stage] = tile\n"
+ARRIVALS = """                    if tile < n:
+                        ring.expect(state, shared.box.box_bytes)
+                        y, x = H * (tile // across) - 1, W * (tile % across) - 4
+                        nd.cp_async_bulk_tensor_2d(shared.box.at(state.stage), x_map, x, y, ring.full(state))
+                    else:
+                        nd.mbarrier_arrive(ring.full(state))
+                        going = False
+"""
 INIT = "        shared.init()\n        nd.cluster_arrive()\n        nd.cluster_wait()\n"
 ADD = "p.add(sums, shared.a.at(state.stage), shared.b.at(state.stage), 1)"
 WAIT_READ = "                if nd.lane() == 0:\n                    nd.cp_async_bulk_wait_group_read(0)\n"
@@ -102,6 +112,21 @@ MISTAKES = [
      r"1 of 3 loads by v_map at flash.py:38 lie outside .* the first at \(0, -64\)"),
     ("flash", "state not advanced", "                vs = values.advance(vs)\n            for",
      "            for", "MissingArrivals", "values.wait", "state advanced once a use, by values.advance"),
+    ("flash", "coordinates by tiles", "k_map, 0, 64 * step,", "k_map, 0, step,", "WrongResult", "",
+     "2 of 3 loads by k_map at flash.py:34 begin 1 away from the one before along dimension 1, where .* 64"),
+    ("flash", "maps exchanged", "[*maps, out", "[maps[1], maps[0], maps[2], out", "WrongResult", "",
+     "2 of 3 loads by k_map .* outside .* That of q_map holds them, and this one its loads: are the two exch"),
+    ("flash", "a tile too many", "range(steps):\n                    keys.acquire",
+     "range(steps + 1):\n                    keys.acquire", "CopyOutlivesBlock", "nd.cp_async_bulk_tensor_2d",
+     r"Nobody waits for phase 1 of \w+.full\[1\].*: the last wait, of threads 0-127 .* was for phase 0"),
+    ("flash", "a wait for the stage behind", "keys.wait(ks)", "keys.wait(keys.advance(ks))", "InFlightRead",
+     "p.add(scores", r"Wait on keys.full\[0\] .* last wait of thread \d+, .*:51, was on keys.full\[1\]"),
+    ("flash", "the producer's parity stays 1", "keys.acquire(ks)", "nd.mbarrier_wait(keys.empty(ks), 1)",
+     "TooManyArrivals", "keys.expect",
+     r"The wait at flash.py:32 has returned again before any phase of keys.empty\[0\] .* Change its parity"),
+    ("flash", "the producer's parity begins with 0", "keys.acquire(ks)", "nd.mbarrier_wait(keys.empty(ks), 0)",
+     "MissingArrivals", "",
+     r"Nobody has arrived on keys.empty\[0\] or keys.full\[0\] yet.* takes parity 1 in the first round"),
     ("flash", "total not scaled", "                    total[h] = total[h] * shrink\n", "", "WrongResult", "",
      "each row is the right one times a factor of its own"),
     ("flash", "no acquire", "                    keys.acquire(ks)\n", "", "TooManyArrivals", "keys.expect",
@@ -133,6 +158,8 @@ MISTAKES = [
      "2 times the right numbers"),
     ("splitk", "operands in the wrong order", ADD,
      "p.add(sums, shared.b.at(state.stage), shared.a.at(state.stage), 1)", "WrongResult", "", "is transposed"),
+    ("splitk", "sums sent in another order", "there + me +", "there + nd.uint32(508) - me +", "WrongResult", "",
+     r"the terms of k = 64 .. 127, 192 .. 255, 320 .. 383 of a_map b_map\^T are there in another order, those"),
     ("splitk", "sums not kept", ADD, ADD.replace(" 1)", " 0)"), "WrongResult", "",
      r"lack the terms of k = 0 \.\. 63, 64 \.\. 127, 128 \.\. 191, 192 \.\. 255 of a_map b_map\^T"),
     ("splitk", "bytes of one operand", "shared.a.box_bytes + shared.b.box_bytes", "shared.a.box_bytes",
@@ -147,7 +174,13 @@ MISTAKES = [
      "tile = ticket[state.stage]\n                ring.wait(state)\n", "DataRace", "tile = ticket[",
      "an mbarrier: arrive after the one, wait before the other"),
     ("halo", "no syncwarp before the release", f"                cuda.syncwarp()\n{RELEASE}", RELEASE,
-     "DataRace", "ticket[state.stage] = tile", "syncwarp"),
+     "DataRace", "ticket[state.stage] = tile",
+     r"Put cuda.syncwarp\(\) before the arrival of thread \d+ at halo.py:57, which speaks for its whole"),
+    ("halo", "ticket behind the arrival", f"{TICKET}{ARRIVALS}", f"{ARRIVALS}{TICKET}", "DataRace",
+     "tile = ticket[", "If the write is what the wait is for, let it come before the arrival at halo.py:3"),
+    ("halo", "ticket before the stage is empty", f"                    ring.acquire(state)\n{TICKET}",
+     f"{TICKET}                    ring.acquire(state)\n", "DataRace", "tile = ticket[",
+     r"for the next use of the stage, let it come after a wait until that is empty \(acquire of a"),
     ("halo", "all lanes release", RELEASE, "                ring.release(state)\n", "TooManyArrivals",
      "ring.release", "4 expected, and threads .* arrive; .*: (32|64|96|128) if all of .* number of arrivals"),
     ("halo", "released twice", RELEASE, 2 * RELEASE, "TooManyArrivals", "ring.release",
@@ -185,7 +218,8 @@ MISTAKES = [
      "UnobservedPhase", "nd.mbarrier_arrive", "is at use 1 of ring again, and the producer at use 4: start"),
     ("gather", "no wait at the end",
      "                nd.cp_async_bulk_wait_group(0)\n", "                pass\n",
-     "CopyOutlivesBlock", "nd.cp_async_bulk_store", r"cp_async_bulk_wait_group\(0\)"),
+     "CopyOutlivesBlock", "nd.cp_async_bulk_store",
+     r"Call cp_async_bulk_wait_group\(0\) .* behind the last copy"),
     ("gather", "no wait before reuse", WAIT_READ, "", "DataRace", "result[half, r, c]", "wait_group"),
     ("gather", "another lane waits", WAIT_READ, WAIT_READ.replace("== 0", "== 1"), "DataRace",
      "result[half, r, c]", "in the thread that issued the copy"),
@@ -195,6 +229,10 @@ MISTAKES = [
      r"brought 768\. Announce 768, or issue the copies of the other 256"),
     ("gather", "an index late", "index[ROWS * step + lane]", "index[ROWS * max(step - 1, 0) + lane]",
      "WrongResult", "", "4 rows before them"),
+    ("gather", "one row for all lanes", "index[ROWS * step + lane]", "index[ROWS * step]", "WrongResult", "",
+     r"all bulk loads of a phase at gather.py:36 bring the same bytes, at last those from data\[\d+, 0\] on"),
+    ("gather", "elements for all bytes", "shared.ring, 4 * COLS", "shared.ring, COLS", "UninitialisedRead",
+     "result[half, r, c]", r"at gather.py:36 brings 64 bytes to tile\[0, 0, 48\], and ends \d+ bytes before"),
     ("gather", "halves swapped", "ROWS * step + 2 * half)", "ROWS * step + 2 * (1 - half))", "WrongResult", "",
      "right numbers in another order"),
     ("gather", "every lane arrives", ARRIVE, ARRIVE.replace("if nd.lane() == 0:\n                    nd", "nd")
@@ -220,8 +258,79 @@ def test_a_mistake(mistake, tmp_path):
         assert re.search(rf"wrote  .*at {name}\.py:\d+", report)
 
 
-@pytest.mark.full
+def test_a_wait_that_a_fresh_barrier_lets_pass(tmp_path):
+    """Whether it comes before the phase is over is a matter of the schedule: both reports say the parity."""
+    wrong, seen = launch("splitk", "shared.sent.wait(0)", "shared.sent.wait(1)", tmp_path), set()
+    for seed in range(4):
+        with pytest.raises((faults.MissingArrivals, faults.FreshBarrierPassed)) as caught:
+            nd.simulate(wrong, seed=seed, landing="random")
+        assert "parity 0" in caught.value.cure
+        seen.add(type(caught.value))
+    assert len(seen) == 2
+
+
+def test_a_parity_that_never_changes(tmp_path):
+    """What a reader finds then, the old ticket or a later one, is a matter of the schedule."""
+    tile = "\n                tile ="
+    old, new = f"ring.wait(state){tile}", f"nd.mbarrier_wait(ring.full(state), 0){tile}"
+    wrong, seen = launch("halo", old, new, tmp_path, blocks=1), set()
+    for landing in ("late", "random"):
+        for seed in range(4):
+            with pytest.raises(faults.SimFault) as caught:
+                nd.simulate(wrong, seed=seed, landing=landing)
+            assert "parity" in caught.value.cure, caught.value
+            seen.add((type(caught.value), "again, and what hands this on is phase 1" in caught.value.what))
+    assert (faults.StaleWait, True) in seen
+
+
+def two_maps(exchange, first, rows=1, loads=1):
+    """A Launch that loads a box of 16 x 32 and some of 4 x 64, by a map each."""
+    shared = nd.Shared(
+        tall=nd.Array((1, 16, 32), nd.float32, alignment=128), tall_full=nd.Barrier(),
+        flat=nd.Array((rows, 4, 64), nd.float32, alignment=128), flat_full=nd.Barrier(loads),
+    )  # fmt: skip
+
+    @nd.kernel(threads=32, shared=shared)
+    def two(tall_map: nd.u64, flat_map: nd.u64, first: nd.i32):
+        shared.init()
+        if nd.lane() == 0:
+            nd.fence_proxy_tensormap_acquire_sys(tall_map)
+            nd.fence_proxy_tensormap_acquire_sys(flat_map)
+            for which in range(2):
+                if which == first:
+                    shared.tall_full.expect(shared.tall.box_bytes)
+                    nd.cp_async_bulk_tensor_2d(shared.tall.at(0), tall_map, 0, 0, shared.tall_full.at())
+                    shared.tall_full.wait(0)
+                else:
+                    for row in range(loads):
+                        shared.flat_full.expect(shared.flat.box_bytes)
+                        nd.cp_async_bulk_tensor_2d(shared.flat.at(row), flat_map, 0, 0, shared.flat_full.at())
+                    shared.flat_full.wait(0)
+
+    data = np.ones((64, 64), np.float32)
+    maps = [nd.TensorMapArray([nd.TensorMap.of(data, part)]) for part in (shared.tall, shared.flat)]
+    return nd.Launch(two, 1, [*(maps[::-1] if exchange else maps), first])
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "rows", "loads"),
+    [("MissingBytes", 0, 1, 1), ("OutOfRange", 1, 1, 1), ("MoreBytesThanExpected", 1, 2, 1),
+     ("CopyCollision", 1, 3, 2)],
+)  # fmt: skip
+def test_exchanged_maps(kind, first, rows, loads):
+    nd.simulate(two_maps(False, first, rows, loads))
+    with pytest.raises(getattr(faults, kind)) as caught:
+        nd.simulate(two_maps(True, first, rows, loads))
+    mine, box, array, own, other = ("tall_map", "4 x 64", "tall", "16 x 32", "flat_map")
+    if first:
+        mine, box, array, own, other = ("flat_map", "16 x 32", "flat", "4 x 64", "tall_map")
+    words = rf"{mine} brings boxes of {box} elements at test_outside.py:\d+, and {array}, which they go to, "
+    words += rf"has boxes of {own}, as {other} has: are the two maps exchanged\?"
+    assert re.match(words, caught.value.cure)
+
+
 # --- timelines --------------------------------------------------------------------------------------
+@pytest.mark.full
 def test_a_timeline_has_every_product_and_every_wait(tmp_path):
     made = nd.timeline(launch("flash"), engine="cpu")
     assert made.notes() == [] and len(made.flights) == 7

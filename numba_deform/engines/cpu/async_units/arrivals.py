@@ -49,7 +49,7 @@ class Waited:
         """The announcement in this phase was of more bytes than have come."""
         last = barrier.announced if not barrier.pending and not self.others else None
         came = last.bytes - barrier.tx if last and last.phase == self.phase else 0
-        return came > 0 and (
+        return came > 0 and barrier.block.execution.load_places.exchanged() + (
             f"{last.bytes} bytes are announced in this phase, at {last.thread.at(last.site)}, and its copies "
             f"have brought {came}. Announce {came}, or issue the copies of the other {barrier.tx}: a copy by a "
             "tensor map brings the box of that map."
@@ -125,14 +125,65 @@ class Waited:
         far, count = barrier.far, len(self.arrived) + len(barrier.far)
         groups = [(sorted(t.tid for t in far if t.block is b), f" of block {b.index}") for b in self.others]
         who = ", ".join(ranges(tids) + of for tids, of in [(self.arrived, ""), *groups] if tids)
+        times = f"{self.came} times" if self.came > 1 else "once"
         return self.came and not self.late and not barrier.last_far.keys() - far.keys() and (
             f"{barrier.name} can never complete: it expects {barrier.expected} arrivals in each phase, and "
-            f"{count} thread{'s' * (count > 1)} ({who}) can arrive, {self.came} times in all, and have done "
-            f"so. Initialise it for {self.came}, or have who is missing arrive."
+            f"{count} thread{'s' * (count > 1)} ({who}) can arrive, {times} in all, and {have(range(count))} "
+            f"done so. Initialise it for {self.came}, or have who is missing arrive."
+        )  # fmt: skip
+
+    def nobody_began(self, barrier):
+        """All who are left wait for barriers on which nobody has ever arrived, and none of them ended early."""
+        live = [t for t in self.threads if not t.dead]
+        on = {t.waiting[1] for t in live if t.waiting[1] in barrier.block.barriers.live.values()}
+        stuck, warps = {t.warp for t in live if t.waiting[1] in on}, {t.warp for t in self.threads}
+        fresh = len(on) > 1 and all(not b.phase and b.pending == b.expected for b in on)
+        return fresh and stuck == warps and not self.others and (
+            f"Nobody has arrived on {' or '.join(sorted(b.name for b in on))} yet. A wait for a stage to be "
+            "empty takes parity 1 in the first round, which a fresh barrier lets pass, and then 0 and 1 in "
+            "turn; acquire of a Ring does so."
         )  # fmt: skip
 
     CURES = (never_came, not_announced, other_parity, nobody_left, beside, never_released, in_another_block,
-             never_complete)  # fmt: skip
+             never_complete, nobody_began)  # fmt: skip
+
+
+def none_left(barrier, count, where=""):
+    """What a thread does, in words, for whose ``count`` arrivals the phase has no room."""
+    return (f"arrives {count}x on {barrier.name}{where} in phase {barrier.phase}, where {barrier.pending} of "
+            f"{barrier.expected} arrivals are left")  # fmt: skip
+
+
+def unobserved(barrier, arrived, where=""):
+    """The same of one that has not been told that the phase before is over, in which it has ``arrived`` or
+    not."""
+    before, others = barrier.phase - 1, "s were" if barrier.expected > 1 else " was"
+    if arrived:
+        return (f"arrives on {barrier.name}{where} in phase {barrier.phase} without having waited for phase "
+                f"{before}, directly or through another barrier")  # fmt: skip
+    return (f"arrives on {barrier.name}{where}, whose phase {before} is over without it: the "
+            f"{barrier.expected} expected arrival{others} made by others")  # fmt: skip
+
+
+def from_afar(barrier, thread, count, over):
+    """The fault of ``thread`` of another block, which knows so many phases to be ``over``; None if it may
+    arrive ``count`` times."""
+    now, where = over >= barrier.phase, f" of block {barrier.block.index}"
+    if now and count <= barrier.pending:
+        return None
+    arrived = thread in (barrier.far if now else barrier.last_far)
+    kind = faults.UnobservedPhase if arrived and not now else faults.TooManyArrivals
+    what = none_left(barrier, count, where) if now else unobserved(barrier, arrived, where)
+    fault = thread.fault(kind, what, barrier)
+    if arrived:
+        fault.add(f"its arrival in {'this' if now else 'that'} was at {thread.at(thread.arrivals[barrier])}")
+    if not now:
+        fault.cure = f"Its own threads alone can wait on {barrier.name}{where}: let them, and then arrive on "
+        fault.cure += "an mbarrier of this block (mbarrier_arrive_cluster), for which this thread waits before "
+        fault.cure += "it arrives again."
+        if not arrived:
+            fault.cure = f"Initialise {barrier.name} for all who arrive in a phase, of all blocks. {fault.cure}"
+    return fault
 
 
 def too_many(barrier, thread, phase, what):
@@ -166,6 +217,8 @@ def _once(barrier, thread, phase, clock, same):
     ring, role, index = RING.fullmatch(barrier.name).groups() if RING.fullmatch(barrier.name) else ("", "", 0)
     full = [b for b in barrier.block.barriers.live.values() if b.name.startswith(f"{ring}.full[")]
     around = any(mine.get(thread.tid, 0) > clock for b in full for mine in (b.arrived, b.last_arrivers))
+    if same and (again := _same_wait(barrier, thread, clock, ring)):
+        return again
     waited = any(b.name == f"{ring}.empty[{index}]" and wait[3] > clock for b, wait in thread.waits.items())
     if role == "full" and (around or same and not waited):
         return (f"Call {ring}.acquire(state) before {ring}.expect, in each thread that arrives on full: thread "
@@ -177,3 +230,21 @@ def _once(barrier, thread, phase, clock, same):
     producer = f", and the producer at use {armed}" if role == "empty" else ""
     return role and (f"Thread {thread.tid} is at use {use} of {ring} again{producer}: start a state once, and "
                      f"advance it once a use, in whatever branch: state = {ring}.advance(state).")  # fmt: skip
+
+
+def _same_wait(barrier, thread, clock, ring):
+    """The cure where the waits of ``thread`` for this stage since its arrival at ``clock`` have returned for
+    phases that it had waited for before that, and no state of ``ring`` says which; else None."""
+    index = barrier.name.partition("[")[2]
+    waits = [(b, wait) for b, wait in thread.waits.items() if b.name.partition("[")[2] == index]
+    waits = [(b, wait) for b, wait in waits if wait[3] > clock and b.name.startswith(ring)]
+    if not waits or any(first > clock for _, (_, _, first, _) in waits):
+        return None
+    other, (phase, site, *_) = max(waits, key=lambda pair: pair[1][3])
+    if ring and any(f"{ring}.{call}(" in thread.line(site) for call in ("wait", "acquire")):
+        return None
+    when = f"for phase {phase} of {other.name} again"
+    when = when if phase >= 0 else f"again before any phase of {other.name} was over"
+    return (f"The wait at {thread.at(site)} has returned {when}, as it had before the first of these arrivals. "
+            "Change its parity from one use of a stage to the next, as use // stages & 1 does, or "
+            "the state of a Ring that is advanced once a use.")  # fmt: skip

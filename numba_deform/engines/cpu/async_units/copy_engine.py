@@ -166,6 +166,8 @@ class CopyEngine:
         barrier = block.barriers.for_copy(thread, bar)
         if map is not None:
             self.maps.on_copy(thread, map, barrier.component, barrier.phase + 1)
+        else:
+            block.execution.load_places.add_bulk(thread, barrier, sources[0][1])
         for region, src, count in sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
             if region.traced:

@@ -1,30 +1,48 @@
-"""Where loads by tensor maps come from and go to: boxes that leave their array are refused, and what is odd and
-breaks no rule is kept for the report of a wrong result."""
+"""Where loads come from and go to: boxes that leave their array are refused, and what is odd and breaks no rule
+is kept for the reports of what comes of it."""
+
+from dataclasses import dataclass
 
 from ... import faults
+from ..reports.call_sites import describe_site
+
+
+@dataclass
+class Tally:
+    """The loads by one map at one line."""
+
+    name: str
+    line: str
+    tensor: object
+    furthest: tuple  # the greatest coordinates
+    count: int = 0
+    outside: int = 0
+    first: tuple = None  # of those that lie outside
+    close: int = 0  # less than half a box behind the one before
+    step: tuple = None  # (dimension, distance) of the last of these
 
 
 class LoadPlaces:
     """The loads of one schedule: how many, and which were odd, by map and line."""
 
-    def __init__(self, layout):
-        self.layout = layout
-        self.counts = {}  # (map, its dims, line) -> [loads, those outside, where the first of these lies]
+    def __init__(self, execution):
+        self.execution, self.layout = execution, execution.layout
+        self.tallies, self.known = {}, {}  # Tallies by map, dims and line; by address, site and dims
+        self.seen, self.last = set(), {}  # places looked at; the last coordinates of a thread at a site
         self.swizzles = {}  # (map, its swizzle, the array it fills, that one's) -> line of the first load
-        self.told, self.seen = {}, set()  # (map's address, site, dims) -> (name, line, count); places looked at
+        self.boxes = {}  # (map, the array it fills) -> (its box, the array's, line of the first load)
+        # site of bulk loads -> ({barrier: (phase, source) of the last}, [in one phase, whether from one place])
+        self.bulk = {}
 
     def add(self, thread, tensor, address, coords, dst, room):
         """``thread`` loads the box at ``coords`` of a map, ``room`` bytes to the shared address ``dst``."""
         key = address, thread.site(), tensor.dims
-        known = self.told.get(key)
-        if known is None:
-            name, line = thread.block.globals.name_of(address).partition("[")[0], thread.at(key[1])
-            count = self.counts.setdefault((name, tensor.dims, line), [0, 0, None])
-            known = self.told[key] = name, line, count
-        name, line, count = known
-        count[0] += 1
-        if any(c >= n or c + b <= 0 for c, n, b in zip(coords, tensor.dims, tensor.box, strict=True)):
-            count[1:] = count[1] + 1, count[2] or coords
+        if (tally := self.known.get(key)) is None:
+            name, line = self._name(address), thread.at(key[1])
+            tally = self.tallies.setdefault((name, tensor.dims, line), Tally(name, line, tensor, coords))
+            self.known[key] = tally
+        self._count(tally, coords, self.last.get((thread, key), coords))
+        self.last[thread, key] = coords
         if (id(tensor), dst) in self.seen:
             return
         place = self.layout and self.layout.part_at(dst, thread.block.shared.dynamic_start)
@@ -32,24 +50,96 @@ class LoadPlaces:
             return
         self.seen.add((id(tensor), dst))
         offset, part, array = place
+        self.boxes.setdefault((tally.name, array), (_sides(tensor.box), _sides(part.box), tally.line))
         if (more := offset + room - part.bytes) > 0:
-            what = f"loads a box of {room} bytes by {name} to {part.name_of(array, offset)}, of which {more} "
-            fault = thread.fault(faults.OutOfRange, f"{what}lie behind the end of {array}", array)
-            fault.cure = f"Make the boxes of {array} as large as that of the map: {room} bytes, and not "
-            fault.cure += f"{part.box_bytes}; or give the map the array's box: nd.TensorMap.of(data, array)."
+            what = f"loads a box of {room} bytes by {tally.name} to {part.name_of(array, offset)}, of which "
+            fault = thread.fault(faults.OutOfRange, f"{what}{more} lie behind the end of {array}", array)
+            fault.cure = f"{self.exchanged()}Make the boxes of {array} as large as that of the map: {room} "
+            fault.cure += f"bytes, and not {part.box_bytes}; or give the map the array's box: "
+            fault.cure += "nd.TensorMap.of(data, array)."
             raise fault
         if (kind := getattr(part, "swizzle", None)) and kind != tensor.swizzle:
-            self.swizzles.setdefault((name, tensor.swizzle, array, kind), line)
+            self.swizzles.setdefault((tally.name, tensor.swizzle, array, kind), tally.line)
+
+    def _name(self, address):
+        return self.execution.globals.name_of(address).partition("[")[0]
+
+    @staticmethod
+    def _count(tally, coords, before):
+        dims, box = tally.tensor.dims, tally.tensor.box
+        tally.count += 1
+        if any(c >= n or c + b <= 0 for c, n, b in zip(coords, dims, box, strict=True)):
+            tally.outside, tally.first = tally.outside + 1, tally.first or coords
+        tally.furthest = tuple(map(max, tally.furthest, coords))
+        steps = [(i, c - b) for i, (c, b) in enumerate(zip(coords, before, strict=True)) if c != b]
+        if len(steps) == 1 and 2 * abs(steps[0][1]) < box[steps[0][0]]:
+            tally.close, tally.step = tally.close + 1, steps[0]
+
+    def add_bulk(self, thread, barrier, src):
+        """``thread`` loads bytes from the global address ``src``, with no map, for the phase of ``barrier``."""
+        last, found = self.bulk.setdefault(thread.site(), ({}, [0, True]))
+        phase, before = last.get(barrier, (-1, None))
+        last[barrier] = barrier.phase, src
+        if phase == barrier.phase:
+            found[:] = found[0] + 1, found[1] and src == before
+
+    def exchanged(self):
+        """A question, where a map's boxes are those of another array than it fills, and another map has that
+        one's; else ""."""
+        by_box, right = {}, {name for (name, _), (box, own, _) in self.boxes.items() if box == own}
+        for address, tensor in self.execution.tensor_maps.items():
+            by_box.setdefault(_sides(tensor.box), {})[self._name(address)] = None
+        parts = self.layout.parts() if self.layout else ()
+        arrays = {_sides(part.box) for part in parts if hasattr(part, "box")}
+        for (name, array), (box, own, line) in self.boxes.items():
+            others = [other for other in by_box.get(own, ()) if other not in right]
+            if box != own and box in arrays and others:
+                mine, theirs = (" x ".join(map(str, sides)) for sides in (box, own))
+                said = f"{name} brings boxes of {mine} elements at {line}, and {array}, which they go to, has "
+                return said + f"boxes of {theirs}, as {' and '.join(others)} has: are the two maps exchanged? "
+        return ""
 
     def remarks(self):
         """Sentences on what breaks no rule, and may be why a result is wrong."""
-        said = [
-            f"{count[1]} of {count[0]} loads by {name} at {line} lie outside its tensor altogether, and bring "
-            f"zeros alone: the first at {count[2]}, where dims are {dims} (innermost first)"
-            for (name, dims, line), count in self.counts.items() if count[1]
-        ]  # fmt: skip
-        return said + [
+        said = [self.exchanged().strip()]
+        for tally in self.tallies.values():
+            loads = f"of {tally.count} loads by {tally.name} at {tally.line}"
+            if tally.outside:
+                said.append(
+                    f"{tally.outside} {loads} lie outside its tensor altogether, and bring zeros alone: the "
+                    f"first at {tally.first}, where dims are {tally.tensor.dims} (innermost first)"
+                    f"{self._other(tally)}"
+                )
+            if 2 * tally.close > tally.count:
+                axis, step = tally.step
+                said.append(
+                    f"{tally.close} {loads} begin {abs(step)} away from the one before along dimension {axis}, "
+                    f"where its box has {tally.tensor.box[axis]}: coordinates count elements"
+                )
+        for site, (last, (again, alike)) in self.bulk.items():
+            if again and alike:
+                place = self.execution.globals.name_of([src for _, src in last.values()][-1], True)
+                said.append(
+                    f"all bulk loads of a phase at {describe_site(site)} bring the same bytes, at last those "
+                    f"from {place} on"
+                )
+        return [text for text in dict.fromkeys(said) if text] + [
             f"{name} has swizzle={own!r}, and {array}, which it fills at {line}, swizzle={kind!r}: "
             "nd.TensorMap.of(data, array) takes the array's"
             for (name, own, array, kind), line in self.swizzles.items()
         ]
+
+    def _other(self, tally):
+        """What to say where another map's tensor holds the loads of ``tally``, and this one those."""
+        dims, box = tally.tensor.dims, tally.tensor.box
+        for other in self.tallies.values():
+            size = other.tensor.dims
+            if other.tensor.box == box and all(a < b for a, b in zip(tally.furthest, size, strict=True)):
+                if all(a < b for a, b in zip(other.furthest, dims, strict=True)):
+                    return f". That of {other.name} holds them, and this one its loads: are the two exchanged?"
+        return ""
+
+
+def _sides(box):
+    """A box as an array's shape has it, without sides of 1."""
+    return tuple(int(n) for n in reversed(box) if n != 1)

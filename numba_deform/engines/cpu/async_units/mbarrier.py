@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import faults
 from ..memory.vector_clocks import STARTED, merged
-from .arrivals import Waited, too_many
+from .arrivals import Waited, none_left, too_many, unobserved
 
 maximum = np.maximum
 MAX_COUNT = (1 << 20) - 1
@@ -138,7 +138,8 @@ class MBarrier:
             what = f"{what.format(total)}, and thread {last.thread.tid} announces {last.bytes} bytes here; "
             what += f"{last.thread.describe(copy)} issues one at {issuer.at(copy.site)}"
             fault = last.thread.fault_at(faults.MoreBytesThanExpected, what, last.site, self)
-            fault.cure = f"Announce {total} bytes there: the full box of every copy, elements outside the "
+            fault.cure = self.block.execution.load_places.exchanged()
+            fault.cure += f"Announce {total} bytes there: the full box of every copy, elements outside the "
             fault.cure += "tensor too; of a multicast, each block announces what all blocks send it."
         return fault
 
@@ -224,9 +225,7 @@ class MBarrier:
             raise self._unobserved(thread)
         left = self.pending - count
         if left < 0:
-            what = f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
-            what += f"{self.expected} arrivals are left"
-            raise self.too_many(thread, self.phase, what)
+            raise self.too_many(thread, self.phase, none_left(self, count))
         if self.unfollowed:
             self.follow(thread.seen)
         if not complete:
@@ -258,6 +257,7 @@ class MBarrier:
         """``thread`` of another block of the cluster arrives, with release at cluster scope."""
         self.gathered_far = merged(self.gathered_far, thread.knowledge())
         self.far[thread] = thread.clock
+        thread.arrivals[self] = thread.here()
         self.copied = True  # who knows the arrivals of its own block does not know all that completed the phase
         thread.tick()
         self.time = max(self.time, thread.time)
@@ -305,13 +305,7 @@ class MBarrier:
         """Nothing tells this thread that the phase before is over, so it cannot know which phase its
         arrival counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by
         any thread, before an arrival in the next."""
-        before = self.phase - 1
-        what = f"arrives on {self.name}, whose phase {before} is over without it: the "
-        what += f"{self.expected} expected arrival{'s were' if self.expected > 1 else ' was'} made by others"
-        if thread.tid in self.last_arrivers:
-            what = f"arrives on {self.name} in phase {self.phase} without having waited for phase "
-            what += f"{before}, directly or through another barrier"
-        return self.too_many(thread, before, what)
+        return self.too_many(thread, self.phase - 1, unobserved(self, thread.tid in self.last_arrivers))
 
     def drop(self, thread):
         """The coming phases expect one arrival less."""

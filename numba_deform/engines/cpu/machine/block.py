@@ -11,6 +11,7 @@ from greenlet import getcurrent
 
 from ....device.limits import NAMED_BARRIERS
 from ... import faults
+from ...waiting import ranges
 from ..async_units.barriers import Barriers
 from ..async_units.copy_engine import CopyEngine
 from ..memory.access_faults import explain_copy
@@ -274,6 +275,11 @@ class Block(Scheduler):
         if copy.block is not self:
             fault.cure = f"Have block {self.index} wait on {copy.barrier.name}, for the phase in which the "
             fault.cure += "copy counts, before it ends."
+        elif copy.barrier and (late := [t for t in self.threads if copy.barrier in t.waits]):
+            phase, site, *_ = max((t.waits[copy.barrier] for t in late), key=lambda wait: wait[0])
+            fault.cure = f"Nobody waits for phase {copy.phase} of {copy.barrier.name}, in which the copy "
+            fault.cure += f"counts: the last wait, of {ranges([t.tid for t in late])} at {thread.at(site)}, "
+            fault.cure += f"was for phase {phase}. Let both sides take as many steps, or wait for it as well."
         if not copy.barrier:
             fault = explain_copy(fault, thread, copy)
             if _is_committed_store(copy):

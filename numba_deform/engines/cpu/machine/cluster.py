@@ -10,6 +10,7 @@ shared memory a wait of scope cta will do. ``resident_blocks`` makes a cluster; 
 import numpy as np
 
 from ... import faults
+from ..async_units.arrivals import from_afar
 from ..async_units.copy_engine import Box
 from ..async_units.cycle_costs import COST
 from ..async_units.mbarrier import MAX_COUNT
@@ -198,7 +199,10 @@ class Cluster:
             barrier.expect(thread, expected)
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {barrier.name}", barrier)
-        self._check_phase(thread, barrier, count)
+        known = shared_clocks(thread.foreign, block)
+        seen = known[0, barrier.component] if known is not None and barrier.component < known.shape[1] else 0
+        if fault := from_afar(barrier, thread, count, seen):
+            raise fault
         if drop:
             barrier.drop(thread)
         if thread.block.events is not None:
@@ -207,22 +211,6 @@ class Cluster:
         self._changed(thread, block)
         if not barrier.pending:
             barrier.complete_if_done(thread)
-
-    @staticmethod
-    def _check_phase(thread, barrier, count):
-        """The arrivals have room in the current phase, and the thread knows the phase before to be over."""
-        block, kind = barrier.block, None
-        known = shared_clocks(thread.foreign, block)
-        seen = known[0, barrier.component] if known is not None and barrier.component < known.shape[1] else 0
-        what = f"arrives on {barrier.name} of block {block.index} in phase {barrier.phase}"
-        if seen < barrier.phase:
-            kind = faults.UnobservedPhase if thread in barrier.last_far else faults.TooManyArrivals
-            what += f", and nothing says to this thread that phase {barrier.phase - 1} is over"
-        elif count > barrier.pending:
-            kind = faults.TooManyArrivals
-            what += f", where {barrier.pending} of {barrier.expected} arrivals are left"
-        if kind:
-            raise thread.fault(kind, what, barrier)
 
     def mbarrier_bytes(self, thread, address, count):
         """Bytes that a barrier of any block expects or, where ``count`` is negative, takes as having come."""

@@ -2,6 +2,7 @@
 use."""
 
 from ... import faults
+from ...waiting import ranges
 from ..memory.vector_clocks import merged, raise_to
 from ..reports.source_loops import may_have_returned
 
@@ -92,12 +93,20 @@ class NamedBarrier:
         waiting = {t.tid for t in self.parked}
         alone = [self.first[w] for w in self.partial() if self.first[w][0] not in waiting]
         if not alone:
-            return {}
+            return {} if self.whole else {"cure": self._count_too_large()}
         tid, _, site = min(alone)
         thread = self.block.threads[tid]
         cure = f"Call bar.arrive from every lane of warp {thread.warp}, not from "
         cure += f"{self.lanes[thread.warp].bit_count()} of its lanes: an arrival counts for its thread alone."
         return {"cause": (thread, site), "cure": cure}
+
+    def _count_too_large(self):
+        """The cure where no other threads than those that wait here have ever called it; else ""."""
+        who = {tid for place, tids in self.block.callers.items() if place[0] == self.number for tid in tids}
+        if self.partial() or not who or any(tid >> 5 not in self.lanes for tid in who):
+            return ""
+        return (f"The count of {self.name} is {self.wanted}, and no others than {ranges(sorted(who))} have "
+                f"come to it: make it {32 * len(self.lanes)}, or have the others come.")  # fmt: skip
 
     def deadlock(self, kind):
         if kind == "syncthreads":

@@ -20,6 +20,11 @@ def bad_read(space, thread, w, address, size):
     if w is UNWRITTEN or isinstance(w, Ended):
         fault = thread.fault(faults.UninitialisedRead, f"reads {name}, which nothing has written", name)
         fault.rule, fault.cure = space.unset
+        if w is UNWRITTEN and (copy := _before(space, address)):
+            place, end = thread.at(copy.site), address - copy.address - copy.size
+            fault.add(f"the {copy.what} of {thread.describe(copy)} at {place} brings {copy.size} bytes to "
+                      f"{space.name_of(copy.address)}, and ends {end} bytes before")  # fmt: skip
+            fault.cure += " The size of a copy counts bytes."
         return fault
     if isinstance(w, Live):
         what = f"reads {name}, the bytes of live barrier {w.barrier.name}"
@@ -31,6 +36,15 @@ def bad_read(space, thread, w, address, size):
     what = f"reads {name}, which {thread.describe(w)} {_did(w)} {thread.at(w.site)}; nothing orders "
     what += "the write before the read"
     return race(space, thread, READ, Access.write(w), what, name)
+
+
+def _before(space, address):
+    """The copy that has brought the last bytes before ``address``, which nothing has written; or None."""
+    records = space.written[: address - space.base]
+    copy = copy_of(next((w for w in reversed(records) if w is not UNWRITTEN), None))
+    array = space.name_of(address).partition("[")[0]
+    inside = copy and copy.barrier and copy.address + copy.size <= address
+    return copy if inside and space.name_of(copy.address).partition("[")[0] == array else None
 
 
 def _did(w):
@@ -119,6 +133,10 @@ def explain_group(fault, thread, issuer, owner, number):
     what, fault.cure = _lacks(kind, groups, thread, issuer, owner, number)
     if not isinstance(fault, faults.CopyOutlivesBlock):
         fault.rule = kind.rule
+    elif kind.name == "cp_async_bulk":
+        commit = "cp_async_bulk_commit_group() and " * (groups.number == number)
+        fault.cure = f"Call {commit}cp_async_bulk_wait_group(0) (its .read form is enough) behind the last "
+        fault.cure += f"copy, {kind.place}, before that ends."
     fault.add(what)
     return fault
 
@@ -188,7 +206,13 @@ def _unawaited(thread, copy, name):
             what = f"issues a {copy.what} into {name}, which thread {thread.tid} reads at "
             what += f"{thread.at(thread.site())}; nothing says that the read is over"
             return _refill_fault(copy, what, thread)
-        return thread.fault(faults.InFlightRead, head, copy.barrier)
+        fault = thread.fault(faults.InFlightRead, head, copy.barrier)
+        array = copy.barrier.name.partition("[")[0]
+        if others := [(w[3], b) for b, w in thread.waits.items() if b.name.partition("[")[0] == array]:
+            last = max(others, key=lambda pair: pair[0])[1]
+            fault.cure = f"Wait on {copy.barrier.name} before the first read of the stage: the last wait of "
+            fault.cure += f"thread {thread.tid}, at {thread.at(thread.waits[last][1])}, was on {last.name}."
+        return fault
     phase, site, first, _ = waited
     if phase < 0:
         kind, seen = faults.FreshBarrierPassed, "before any phase was complete"
@@ -242,6 +266,7 @@ def bad_write(space, thread, w, address, size, record):
         if newer and both < min(copy.size, newer.size):
             fault.cure = f"Let the one begin where the other ends: of their {copy.size} and {newer.size} bytes "
             fault.cure += f"they share {both}. Offsets in shared memory count bytes."
+            fault.cure = thread.block.execution.load_places.exchanged() + fault.cure
         if kind is faults.DataRace:
             fault.rule = "Until a wait for its phase has returned, a copy's destination is the copy's."
             fault.cure = f"Wait on {copy.barrier.name}, for the phase that the copy counts in, before this "

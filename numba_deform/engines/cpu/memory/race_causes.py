@@ -24,6 +24,7 @@ RULES = {
     "cluster": "Blocks of a cluster run in any order; a release and an acquire of cluster scope order them.",
     "gpu": "Blocks run in any order or at once; a release and an acquire of gpu scope order them.",
 }  # by the scope that both are in
+PARITY = "the parity changes from one use of a barrier to the next, and begins with 0 for who waits for others"
 LATE = 5  # turns that others get to hand something on
 
 
@@ -92,6 +93,115 @@ def _count_too_small(pair):
             more = f"; {too_small(tids, number, count, place)}: it completes without the others"
             rule = faults.NamedBarrierMisuse.rule
             return Cause(count_of_all(tids, number), rule, more, faults.NamedBarrierMisuse, (pair.thread, site))
+    return None
+
+
+def _old_phase(pair):
+    """The thread has waited on an mbarrier for an older phase than that which hands the other access on."""
+    thread, other = pair.thread, pair.other
+    if not pair.near and not pair.clustered or other.block is None:
+        return None
+    if pair.near and (early := _early_reader(pair)):
+        return early
+    for barrier, (phase, site, *_) in thread.waits.items():
+        # It has gone on since, to come back for the same phase; or it reads what no phase has brought.
+        again = _gone_on(thread, barrier)
+        if not again and (phase >= 0 or pair.kind is not READ):
+            continue
+        for _ in range(LATE):
+            if (brings := _bringing(pair, barrier)) is not None:
+                break
+            let_others_come(thread)
+        if brings is not None and brings > phase:
+            when = f"for phase {phase}{' again' * again}" if phase >= 0 else "before any phase was over"
+            kind = faults.StaleWait if again else faults.FreshBarrierPassed
+            return Cause(
+                f"Wait there for phase {brings}, with parity {brings & 1}: {PARITY}.", kind.rule,
+                f"; the wait of thread {thread.tid} on {barrier.name}, at {thread.at(site)}, returned {when}, "
+                f"and what hands this on is phase {brings}", kind,
+            )  # fmt: skip
+    return None
+
+
+def _early_reader(pair):
+    """The other thread has read what this one is to write for the next phase of a barrier."""
+    reader, thread = pair.culprit, pair.thread
+    if pair.kind is READ or pair.other.kind is not READ:
+        return None
+    for barrier, (phase, site, _, last) in reader.waits.items():
+        writes = thread.tid in barrier.arrived or thread.tid in barrier.last_arrivers
+        if writes and last <= pair.other.clock and phase >= 0 and _gone_on(reader, barrier):
+            return Cause(
+                f"Wait there for phase {phase + 1}, with parity {phase + 1 & 1}: {PARITY}.",
+                faults.StaleWait.rule, f"; the wait of {pair.who(reader.tid)} on {barrier.name}, at "
+                f"{thread.at(site)}, had returned for phase {phase} again before that",
+            )  # fmt: skip
+    return None
+
+
+def _gone_on(thread, barrier):
+    """Whether the thread, or a lane for its warp, has given something back between two of its waits for one
+    phase of ``barrier``."""
+    _, _, first, last = thread.waits[barrier]
+    others = [b for b in thread.block.barriers.live.values() if b is not barrier and first < last]
+    for tid, clock in (pair for b in others for pair in (*b.arrived.items(), *b.last_arrivers.items())):
+        mate = thread.block.threads[tid]
+        began = mate.waits[barrier][2] if barrier in mate.waits else clock + 1
+        if first <= clock < last if mate is thread else mate.warp == thread.warp and began <= clock:
+            return True
+    return False
+
+
+def _bringing(pair, barrier):
+    """The phase of ``barrier`` that comes after the other access, if that is this one or the one before."""
+    other = pair.other
+    if not pair.near:
+        knows = [pair.covered(clocks) for clocks in (barrier.released_far, barrier.gathered_far)]
+    else:
+        knows = [clocks[0, other.owner] >= other.clock for clocks in (barrier.released, barrier.gathered)]
+    return barrier.phase - 1 if knows[0] else barrier.phase if knows[1] else None
+
+
+def _arrived_for_its_warp(pair):
+    """The thread has waited for an arrival that another lane of the other's warp has made for all of it."""
+    thread, other = pair.thread, pair.other
+    if not pair.near and not pair.clustered or other.block is None:
+        return None
+    for barrier, (phase, *_) in thread.waits.items():
+        here = {thread.block.threads[tid] for tid in barrier.last_arrivers}
+        came = (t for t in (here if pair.near else barrier.last_far) if t.block is other.block)
+        mates = [t for t in came if t.warp == other.tid >> 5]
+        if phase == barrier.phase - 1 and mates and pair.culprit not in mates:
+            mate = min(mates, key=lambda t: t.tid)
+            site, place = mate.arrivals[barrier], thread.at(mate.arrivals[barrier])
+            if site[0] is other.site[0] and site[1] < other.site[1]:
+                return None  # what comes behind the arrival is another matter
+            return Cause(
+                f"Put cuda.syncwarp() before the arrival of thread {mate.tid} at {place}, which speaks for its "
+                "whole warp; or have every lane arrive, and initialise with so many.",
+                more=f"; {pair.who(mate.tid)} arrived on {barrier.name} at {place}, and no barrier before that "
+                "told it of this",
+            )  # fmt: skip
+    return None
+
+
+def _behind_its_arrival(pair):
+    """The thread has waited for an arrival that the other one made before this write."""
+    thread, other = pair.thread, pair.other
+    if not pair.near or pair.kind is not READ or other.block is None:
+        return None
+    latest = max((wait[3] for wait in thread.waits.values()), default=0)
+    for barrier, (phase, site, _, last) in thread.waits.items():
+        clock = barrier.last_arrivers.get(other.tid, other.clock)
+        if last == latest and phase == barrier.phase - 1 and clock < other.clock:
+            place = thread.at(pair.culprit.arrivals[barrier])
+            return Cause(
+                f"If the write is what the wait is for, let it come before the arrival at {place}. If it is "
+                "for the next use of the stage, let it come after a wait until that is empty (acquire of a "
+                f"Ring). Else put {pair.between} between the two.",
+                more=f"; thread {thread.tid} has waited on {barrier.name} at {thread.at(site)}, and "
+                f"thread {other.tid} has written this after its arrival in that phase",
+            )  # fmt: skip
     return None
 
 
@@ -321,7 +431,8 @@ HANDED_ON = (
     _narrow_wait, _narrow_scope, _known_to_a_neighbour, _ticket_without_fence, _set_by_another, _met_relaxed,
 )  # fmt: skip
 CAUSES = (
-    _old_token, _count_too_small, *HANDED_ON[:2], _one_byte_by_two_names, _plain_beside_atomic,
-    barrier_in_a_branch, of_two_rounds, same_in_each_block, _change_by_hand, *HANDED_ON[2:], _one_element,
+    _old_token, _count_too_small, _old_phase, _arrived_for_its_warp, _behind_its_arrival, *HANDED_ON[:2],
+    _one_byte_by_two_names, _plain_beside_atomic, barrier_in_a_branch, of_two_rounds, same_in_each_block,
+    _change_by_hand, *HANDED_ON[2:], _one_element,
     of_one_block_alone, in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
 )  # fmt: skip

@@ -30,7 +30,7 @@ class Execution:
         self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
         self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.layout, None
         self.shared_alignment = grid.shared_alignment
-        self.load_places = LoadPlaces(self.layout)
+        self.load_places = LoadPlaces(self)
         by_choice = isinstance(seed, Schedule)
         self.block_type, self.cluster_type = (SteppedBlock, SteppedCluster) if by_choice else (Block, Cluster)
         names = *grid.names, *(name for name, _, _ in grid.held)
