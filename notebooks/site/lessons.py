@@ -66,6 +66,7 @@ OPENINGS = {
     "clusters": "Two blocks need the same tile. Who loads it, and how does the other know that it is there?",
     "flash_attention": "A score is needed once. How does it never leave the registers?",
     "profiling": "Two kernels move the same bytes. Why does one of them take longer?",
+    "cuda": "This kernel is C++, and it hangs. Which bytes does it wait for, and who has promised them?",
 }
 FIRST_PICTURE = re.compile(r'<div class="frames-picture".*?</svg>\s*</div>', re.S)
 

@@ -64,7 +64,7 @@ def test_no_cell_twice(name):
 
 LONG = ("04_stages", "05_roles", "07_how_fast", "08_half_a_variant", "09_your_variant", "10_adding",
         "11_tensor_cores", "12_clusters", "13_flash_attention",
-        "14_profiling")  # fmt: skip
+        "14_profiling", "15_cuda")  # fmt: skip
 
 
 @pytest.mark.parametrize(
