@@ -32,7 +32,7 @@ def buttons(name, text):
 
 EXERCISE = re.compile(r'^# %% exercise="(\w+)"\n(.*?)^# %%\n(.*?)(?=^# %%|\Z)', re.M | re.S)
 BEFORE = "What the check says before you begin"
-IMPORTS = 'tags=["hide-input"] mystnb={"code_prompt_show": "Show the imports", "code_prompt_hide": "Hide the imports"}'
+IMPORTS = 'tags=["hide-input"] mystnb={"code_prompt_show": "Show the imports"}'  # folded away
 
 
 def add_answers(lesson, text):
