@@ -356,7 +356,7 @@ def scope_before(name, *words):
     return scope_of(name, *words)
 
 
-ASK = "nd.mbarrier_try_wait_parity(bar, uint32(parity))"
+ASK = "nd.mbarrier_try_wait_parity(bar, parity)"
 PATIENT = "while nd.mbarrier_try_wait_parity(bar, parity) == 0:\n        pass"
 INSIDE = "0 <= row < height and 0 <= column < width"
 READS = "if {}:\n                for dy"
@@ -393,7 +393,7 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             (f"tries = 0\n    while tries < 300 and not {ASK}:\n        tries += 1", "after 300 questions"),
             (f"if not {ASK}: {ASK}", "after 2 questions"),
             (ASK, "before anything has happened"),
-            (PATIENT.replace("parity)", "uint32(0))"), "the same parity every time"),
+            (PATIENT.replace("parity)", "0)"), "the same parity every time"),
             (f"while True:\n        if {ASK} != 0: break", None),
             ("nd.mbarrier_wait(bar, parity)", None),
         )),
