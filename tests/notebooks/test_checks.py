@@ -360,7 +360,7 @@ ASK = "nd.mbarrier_try_wait_parity(bar, parity)"
 PATIENT = "while nd.mbarrier_try_wait_parity(bar, parity) == 0:\n        pass"
 INSIDE = "0 <= row < height and 0 <= column < width"
 READS = "if {}:\n                for dy"
-TILE = "03_tile", "import numpy", "CHANNELS, POINTS =" , "ROOM = "
+TILE = "03_tile", "import numpy", "CHANNELS, POINTS =" , "PAIRS = "
 STAGES = "04_stages", "import numpy", "def work(", "ROW_BYTES ="
 STORE = "meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))"
 MEET = "        cuda.syncwarp()\n    nd.st"
@@ -433,7 +433,7 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
              "Half"),
             ("x0 > -2 and x0 <= width - 1 and y0 >= -1 and y0 < height", None),
         )),
-        (TILE, "skip", [("e(full)\n", "e(full); nd.mbarrier_arrive(full)\n")], "A lane arrives twice"),
+        (TILE, "skip", [("full.arrive()\n", "full.arrive(); full.arrive()\n")], "A lane arrives twice"),
         # -- lesson 4
         *((STAGES, "mend", [(old, new)], words) for old, new, words in (
             (STORE, "    if lane == 0: " + STORE, "is each lane's own"),
