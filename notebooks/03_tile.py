@@ -435,9 +435,9 @@ if taken_apart:
             print(line)
 
 # %% [markdown]
-# It is the kernel again, from top to bottom. First comes the fence for the map, then the barrier is made,
-# then come `syncthreads`, load and wait. At the end the tiles are read by `LDS`: 4 bytes for each lane, and 0x40 = 64 bytes from pixel to
-# pixel.
+# It is the kernel again, from top to bottom. First comes the fence for the map. Then the barrier is made,
+# and `syncthreads`, load and wait follow. At the end the tiles are read by `LDS`: 4 bytes for each lane, and
+# 0x40 = 64 bytes from pixel to pixel.
 #
 # `SYNCS` is the name for operations on an mbarrier, and `UTMA…` belongs to the TMA unit. The wait appears
 # several times, because the compiler moved the first round out of its loop.

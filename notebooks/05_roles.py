@@ -25,7 +25,7 @@
 
 # %%
 import numpy as np
-from numba import cuda, int32, uint32, uint64
+from numba import cuda, uint32, uint64
 
 import numba_deform as nd
 from numba_deform.course import bugs, lessons
@@ -68,8 +68,8 @@ THREADS = LANES * (1 + CONSUMERS)
 @cuda.jit(device=True, inline="always")
 def work(tile, lane, total):
     for k in range(WORK):
-        word = nd.ld_shared_b32(uint32(tile + uint32(4 * (lane + k % WORDS * LANES))))
-        total = uint32(total * uint32(5) + word)
+        word = nd.ld_shared_b32(tile + 4 * (lane + k % WORDS * LANES))
+        total = total * 5 + word
     return total
 
 
@@ -77,9 +77,9 @@ def work(tile, lane, total):
 def issue(ring, state, data, tiles, i):
     """By one thread: tile i, into the state's stage."""
     commit(ring, state, TILE_BYTES)
-    to = uint32(tiles + uint32(TILE_BYTES) * uint32(state.stage))
-    start = data + uint64(TILE_BYTES) * uint64(i)
-    nd.cp_async_bulk_load(to, start, uint32(TILE_BYTES), full_barrier(ring, state))
+    to = tiles + TILE_BYTES * state.stage
+    start = nd.global_at(data, i, TILE_BYTES)
+    nd.cp_async_bulk_load(to, start, TILE_BYTES, full_barrier(ring, state))
 
 
 def build_roles(stages):
@@ -87,13 +87,13 @@ def build_roles(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def roles(data: nd.u64, out: nd.u64, items: nd.i32):
+    def roles(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid = cuda.threadIdx.x
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)  # the producer's lane 0
             init_barriers(ring.empty, STAGES, READERS)  # every consumer thread
@@ -107,14 +107,14 @@ def build_roles(stages):
                     issue(ring, state, data, tiles, i)
                     state = advance(state)
         else:
-            consumer, total = int32(warp - 1), uint32(0)
+            consumer, total = warp - 1, uint32(0)
             for _ in range(TILES):
                 wait(ring, state)
-                part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                part = tiles + TILE_BYTES * state.stage + PART_BYTES * consumer
                 total = work(part, lane, total)
                 release(ring, state)
                 state = advance(state)
-            nd.st_global_b32(out + uint64(4 * (tid - LANES)), total)
+            out[0, tid - LANES] = total
 
     return roles
 
@@ -267,39 +267,38 @@ def build_persistent(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid = cuda.threadIdx.x
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
                     acquire(ring, state)
                     issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
-                item = int32(item + stride)
+                item = item + stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
                     wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    part = tiles + TILE_BYTES * state.stage + PART_BYTES * consumer
                     total = work(part, lane, total)
                     ...  # give the stage back
                     state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                out[item, tid - LANES] = total
+                item = item + stride
 
     return persistent
 

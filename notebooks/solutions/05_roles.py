@@ -81,41 +81,40 @@ def build_persistent(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid = cuda.threadIdx.x
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
                     acquire(ring, state)
                     issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
-                item = int32(item + stride)
+                item = item + stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
                     wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    part = tiles + TILE_BYTES * state.stage + PART_BYTES * consumer
                     total = work(part, lane, total)
                     cuda.syncwarp()
                     if lane == 0:
                         release(ring, state)
                     state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                out[item, tid - LANES] = total
+                item = item + stride
 
     return persistent
 
@@ -126,40 +125,39 @@ def build_persistent(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid = cuda.threadIdx.x
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
                     acquire(ring, state)
                     issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
-                item = int32(item + stride)
+                item = item + stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
                     wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    part = tiles + TILE_BYTES * state.stage + PART_BYTES * consumer
                     total = work(part, lane, total)
                     if lane == 0:
                         release(ring, state)
                     state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                out[item, tid - LANES] = total
+                item = item + stride
 
     return persistent
 
@@ -170,39 +168,38 @@ def build_persistent(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid = cuda.threadIdx.x
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
                     acquire(ring, state)
                     issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
-                item = int32(item + stride)
+                item = item + stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
                     wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    part = tiles + TILE_BYTES * state.stage + PART_BYTES * consumer
                     total = work(part, lane, total)
                     release(ring, state)
                     state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                out[item, tid - LANES] = total
+                item = item + stride
 
     return persistent
 
@@ -213,39 +210,38 @@ def build_persistent(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid = cuda.threadIdx.x
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
                     acquire(ring, state)
                     issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
-                item = int32(item + stride)
+                item = item + stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
                     wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    part = tiles + TILE_BYTES * state.stage + PART_BYTES * consumer
                     total = work(part, lane, total)
                     cuda.syncwarp()
                     state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                out[item, tid - LANES] = total
+                item = item + stride
 
     return persistent
 
@@ -256,41 +252,40 @@ def build_persistent(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid = cuda.threadIdx.x
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
                     acquire(ring, state)
                     issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
-                item = int32(item + stride)
+                item = item + stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
                     wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    part = tiles + TILE_BYTES * state.stage + PART_BYTES * consumer
                     total = work(part, lane, total)
                     cuda.syncthreads()
                     if lane == 0:
                         release(ring, state)
                     state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                out[item, tid - LANES] = total
+                item = item + stride
 
     return persistent
 
@@ -301,41 +296,40 @@ def build_persistent(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid = cuda.threadIdx.x
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
                     acquire(ring, state)
                     issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
-                item = int32(item + stride)
+                item = item + stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
                     wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    part = tiles + TILE_BYTES * state.stage + PART_BYTES * consumer
                     cuda.syncwarp()
                     if lane == 0:
                         release(ring, state)
                     total = work(part, lane, total)
                     state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                out[item, tid - LANES] = total
+                item = item + stride
 
     return persistent
 

@@ -362,8 +362,8 @@ INSIDE = "0 <= row < height and 0 <= column < width"
 READS = "if {}:\n                for dy"
 TILE = "03_tile", "import numpy", "CHANNELS, POINTS =" , "PAIRS = "
 STAGES = "04_stages", "import numpy", "def work(", "ROW_BYTES ="
-STORE = "meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))"
-MEET = "        cuda.syncwarp()\n    nd.st"
+STORE = "meta[ahead % 2] = weights[ahead]"
+MEET = "        cuda.syncwarp()\n    out["
 ROLES = "05_roles", "import numpy", "def work("
 GIVE_BACK = "cuda.syncwarp()\n                    if lane == 0:\n                        release(ring, state)"
 DEBUGGING = "06_debugging", "import numpy", "STAGES, ITEMS", "LANES = 32", "POINTS, THREADS =", "EMPTY, WRITING"
@@ -438,9 +438,9 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
         *((STAGES, "mend", [(old, new)], words) for old, new, words in (
             (STORE, "    if lane == 0: " + STORE, "is each lane's own"),
             (STORE, STORE.replace("ahead % 2]", "1]"), "All weights go into one entry"),
-            (STORE, STORE.replace("4 * ahead", "4 * i"), "the weight of the one before it"),
+            (STORE, STORE.replace("weights[ahead]", "weights[i]"), "the weight of the one before it"),
             (MEET, MEET.replace("cuda.sync", "if lane == 0: cuda.sync"), "One lane alone"),
-            (MEET, MEET.replace("cuda.syncwarp()", "nd.mbarrier_arrive(uint32(full + 8 * stage))"), "the "
+            (MEET, MEET.replace("cuda.syncwarp()", "nd.mbarrier_arrive(full + 8 * stage)"), "the "
              "producer's"),
             (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncwarp"), "Brackets are missing"),
             (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncthreads()"), None),
