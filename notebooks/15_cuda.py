@@ -97,11 +97,11 @@ lessons.show_fault(lambda: run(check.ptx("bytes")))
 # %% [markdown]
 # Two groups wait for each other. Group A waits on full, and its barrier tells most. **Pending 0**: every
 # arrival is in. **tx-count 2048**: so many bytes are still expected, and nothing is on its way. Here is
-# that barrier, from its beginning:
+# that barrier:
 
 # %%
 pictures.barrier_states([
-    ("init", 0, 1, 1, 0), ("expect 3072 bytes", 0, 0, 1, 3072), ("the copy lands", 0, 0, 1, 2048),
+    ("expect 3072 bytes", 0, 0, 1, 3072), ("the copy lands", 0, 0, 1, 2048),
 ], title="full[0]")  # fmt: skip
 
 # %% [markdown]
