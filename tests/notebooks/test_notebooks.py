@@ -135,6 +135,21 @@ def test_solutions_are_of_this_notebook(name):
     assert sorted(exercises) == sorted(lessons.answers(name))
 
 
+CAST = re.compile(r"(?<![\w.])(?:nd\.)?(?:u?int(?:8|16|32|64)|[iu](?:32|64))\(([^)]*)")
+
+
+@pytest.mark.parametrize("name", [name for name in lessons.NOTEBOOKS if name < "06"])
+def test_the_first_kernels_have_no_casts(name):
+    """Types are written at parameters, and where a sum of words begins: ``uint32(0)``."""
+    cells = [*lessons.cells(name), *(right.cell for right, _ in lessons.answers(name).values())]
+    assert [found[0] for cell in cells for found in CAST.finditer(cell.source) if found[1] != "0"] == []
+
+
+def test_casts_are_found():
+    text = "a = uint64(4 * i); b = nd.i32(x), np.uint32(5), print(uint32(0))"
+    assert [found[1] for found in CAST.finditer(text)] == ["4 * i", "x", "0"]
+
+
 @each_notebook
 def test_its_number_and_its_minutes(name):
     """A lesson has one number, in its file's name, its title, the README's table and links to it. It has one
