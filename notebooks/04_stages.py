@@ -69,7 +69,7 @@ print(f"kernels run on: {engine}")
 #
 # Copies and barriers take *addresses*, so this lesson computes with them: `tiles` is where the first tile
 # lies in shared memory, and the next one begins `TILE_BYTES` further on. `nd.global_at(data, i, TILE_BYTES)`
-# is the address of tile `i` in global memory. (From lesson 8 on, `nd.Ring` and `nd.Array` do this for you.)
+# is the address of tile `i` in global memory. (From lesson 5 on, `nd.Ring` and `nd.Array` do this for you.)
 
 # %%
 LANES, TILES, WORDS, WORK = 32, 12, 8, 192

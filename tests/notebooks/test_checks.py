@@ -365,7 +365,7 @@ STAGES = "04_stages", "import numpy", "def work(", "ROW_BYTES ="
 STORE = "meta[ahead % 2] = weights[ahead]"
 MEET = "        cuda.syncwarp()\n    out["
 ROLES = "05_roles", "import numpy", "def work("
-GIVE_BACK = "cuda.syncwarp()\n                    if lane == 0:\n                        release(ring, state)"
+GIVE_BACK = "cuda.syncwarp()\n                    if lane == 0:\n                        ring.release(state)"
 DEBUGGING = "06_debugging", "import numpy", "STAGES, ITEMS", "LANES = 32", "POINTS, THREADS =", "EMPTY, WRITING"
 SYNC = "cuda.syncwarp()\n    nd.st"
 LOOK = "nd.ld_acquire_cta_shared_b32(flag)"
@@ -449,10 +449,10 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
         *((ROLES, "consumer", [(GIVE_BACK, back)], words) for back, words in (
             (GIVE_BACK.replace("lane == 0", "tid == LANES"), "Only some of the 3 consumer warps"),
             (GIVE_BACK.replace("lane == 0", "warp == 1 and lane == 0"), "Only some of the 3 consumer warps"),
-            (GIVE_BACK.replace("state)", "first_state())"), "another stage than it has read"),
-            (GIVE_BACK.replace("state)", "advance(state))"), "another stage than it has read"),
-            (GIVE_BACK.replace("release(ring, state)", "commit(ring, state, TILE_BYTES)"), "on *full*"),
-            (GIVE_BACK.replace("release(ring, state)", "nd.mbarrier_arrive(full_barrier(ring, state))"),
+            (GIVE_BACK.replace("state)", "ring.start())"), "another stage than it has read"),
+            (GIVE_BACK.replace("state)", "ring.advance(state))"), "another stage than it has read"),
+            (GIVE_BACK.replace("ring.release(state)", "ring.expect(state, TILE_BYTES)"), "on *full*"),
+            (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.full(state))"),
              "on *full*"),
             (GIVE_BACK.replace("lane == 0", "lane < 2"), "More than one lane of a warp"),
             (f"if lane == 0: cuda.syncwarp(); {GIVE_BACK.split(':')[1].strip()}", "outside of any branch"),
