@@ -22,7 +22,7 @@ line = 26
 called = 63
 
 
-# %% came_from wrong: exchanged
+# %% came_from wrong: The instruction stands in a function
 line = 63
 called = 26
 

@@ -25,6 +25,7 @@ CHANGES = {
 }  # fmt: skip
 LANDINGS, SCHEDULES = ("late", "random", "earliest"), 3
 TILES, ROWS, LANES = 10, 8, 32
+HANGS = faults.MissingArrivals, faults.Deadlock
 
 
 # --- the ring -------------------------------------------------------------------------------------
@@ -79,18 +80,22 @@ def came_from(line, called):
     """The lines of the consumers' try_wait: its own, and that of the kernel's call."""
     line, called = (number(n, "line of ring.cu") for n in (line, called))
     asks, repeats, waits = line_of("try_wait"), line_of("while (!is_over"), line_of("wait(&full")
-    if (line, called) == (asks, waits):
-        return f"Line {asks} asks, in `is_over`. `wait` asks again and again, and line {waits} calls `wait`."
-    refuse(
-        f"You say {line}, called from {called}. ",
-        ((line, called) == (waits, asks), "They are exchanged: the kernel's line calls the other one."),
-        (called == line_of("wait(&empty"), "That is the producer's wait. This one waits on `full`."),
-        (called == repeats, "That is a call inside of `wait`. Go one `inlined_at` further out, to the kernel."),
-        (line == repeats, "That line only repeats the question. Which `.loc` is nearest, above it?"),
-        (line == line_of("return over"), "That `.loc` belongs to what comes below it. Look above."),
-        (line == asks, "The line is right. The call is at the outer end of the chain of `inlined_at`."),
-        (True, "A `.loc` has file, line, column, in this order. The nearest one above counts."),
-    )
+    if line != asks:
+        refuse(
+            f"line = {line}. ",
+            (line == waits, "That is the kernel's line, which calls. The instruction stands in a function."),
+            (line == repeats, "That line only repeats the question. Which `.loc` is nearest, above it?"),
+            (line == line_of("return over"), "That `.loc` belongs to what comes below it. Look above."),
+            (True, "A `.loc` has file, line, column, in this order. The nearest one above counts."),
+        )
+    if called != waits:
+        refuse(
+            f"The line is right, and called = {called} is not. ",
+            (called == line_of("wait(&empty"), "That is the producer's wait. This one waits on `full`."),
+            (called == repeats, "That is a call inside of `wait`. Go one `inlined_at` further out."),
+            (True, "The call is at the outer end of the chain of `inlined_at`: file, line, column."),
+        )
+    return f"Line {asks} asks, in `is_over`. `wait` asks again and again, and line {waits} calls `wait`."
 
 
 @exercise("How many bytes does one copy bring? C++ can say it by a `sizeof`.")
@@ -127,7 +132,7 @@ def counted(line, text):
              f"see the next section. Keep line {line_of(ARRIVES)}, and mend the count."),
             (isinstance(fault, faults.TooManyArrivals), "More threads arrive than the barrier counts. How many "
              "consumers come to the arrival?"),
-            (_hangs(fault), "Fewer threads arrive than the barrier counts. Only the consumers do."),
+            (isinstance(fault, HANGS), "Fewer threads arrive than the barrier counts. Only the consumers do."),
         )  # fmt: skip
 
     runs = _judge(_replaced("count", line, text), explain)
@@ -148,9 +153,9 @@ def elected(line, text):
              "that barrier. Only the consumers' warp has to meet."),
             (isinstance(fault, faults.TooManyArrivals), "Now more lanes arrive than the barrier counts. Lane 0 "
              "arrives alone: when may it?"),
-            (meets and _hangs(fault), "Only lane 0 comes to that `__syncwarp()`. It belongs before the `if`, "
+            (meets and isinstance(fault, HANGS), "Only lane 0 comes to that `__syncwarp()`. It belongs before the `if`, "
              "where all lanes pass."),
-            (_hangs(fault), "Somebody waits for arrivals that do not come. Keep the count of 1."),
+            (isinstance(fault, HANGS), "Somebody waits for arrivals that do not come. Keep the count of 1."),
             (not isinstance(fault, unread), ""),
             (meets, "The lanes meet too late or too early: between their last read and the arrival is right."),
             ("fence" in text, "A fence orders what one thread does. It does not wait for other lanes."),
@@ -164,10 +169,6 @@ def elected(line, text):
 
 def _first(*cases):
     return next((sentence for holds, sentence in cases if holds), "")
-
-
-def _hangs(fault):
-    return isinstance(fault, (faults.MissingArrivals, faults.Deadlock))
 
 
 def _replaced(name, line, text):
