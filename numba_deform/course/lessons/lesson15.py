@@ -153,8 +153,8 @@ def elected(line, text):
              "that barrier. Only the consumers' warp has to meet."),
             (isinstance(fault, faults.TooManyArrivals), "Now more lanes arrive than the barrier counts. Lane 0 "
              "arrives alone: when may it?"),
-            (meets and isinstance(fault, HANGS), "Only lane 0 comes to that `__syncwarp()`. It belongs before the `if`, "
-             "where all lanes pass."),
+            (meets and isinstance(fault, HANGS), "Only lane 0 comes to that `__syncwarp()`. It belongs before "
+             "the `if`, where all lanes pass."),
             (isinstance(fault, HANGS), "Somebody waits for arrivals that do not come. Keep the count of 1."),
             (not isinstance(fault, unread), ""),
             (meets, "The lanes meet too late or too early: between their last read and the arrival is right."),
