@@ -3,6 +3,7 @@
     python bench/predicted.py predict [--only seen] [--limit SECONDS]  # rows that are not there
     python bench/predicted.py summary                         # again, from the rows that are there
     python bench/predicted.py shares                          # of what each warp of a pipeline does
+    python bench/predicted.py lesson                          # lesson 9's variant, which no GPU has timed yet
     python bench/predicted.py --table                         # the tables of bench/PREDICTED.md
 
 Each row of these files is bound as on the GPU, the blocks of one SM are emulated, and ``measure.predict`` plays
@@ -19,6 +20,7 @@ import functools
 import itertools
 import json
 import random
+import runpy
 import statistics
 import time
 from collections import defaultdict
@@ -39,6 +41,7 @@ from numba_deform.workloads.presets import preset
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 RESULT = RESULTS / "predicted.json"
+LESSON, BESIDE = "level-ring stages=3 warps=8", ("direct", "tma-fastest")  # and what it is compared with
 SHARES = "timeline_phase2"  # what each warp of phase2 does on the seeds' shape, recorded on an H200
 FILES = ("sweep_stages_encoder", "tune_encoder", "types_decoders", "types_encoders", "types_seeds",
          "pipelines_detr", "pipelines_seeds", "counted")  # fmt: skip
@@ -107,8 +110,10 @@ def predicted(row):
         found = predict(run, repeats=parts)
     except Exception as error:
         return row | {"left_out": f"{type(error).__name__}: {error}"[:200]}
+    measured = row["measured_us"]
     return row | {
-        "predicted_us": found.microseconds, "error": found.microseconds / row["measured_us"] - 1,
+        "predicted_us": found.microseconds, "error": found.microseconds / measured - 1 if measured else None,
+        "interval_us": [*found.interval],
         "binds": found.binds, "busy": {unit: round(share, 3) for unit, share in found.busy.items()},
         "reasons": {reason: round(share, 3) for reason, share in found.reasons.items()}, "parts": parts,
         "instructions": run.counts.total("executed"), "seconds": round(time.perf_counter() - started, 1),
@@ -169,6 +174,14 @@ def predict_shares():
     return [{"warp": row["warp"], "activity": activity, "measured": share,
              "predicted": round(found[row["warp"]].get(activity, 0.0), 3)}
             for row in measured for activity, share in row["share"].items()]  # fmt: skip
+
+
+def predict_lesson():
+    """Write what is predicted for lesson 9's variant, which its notebook registers, and those beside it."""
+    runpy.run_path(str(ROOT / "notebooks" / "09_your_variant.py"))
+    rows = [row for row in recorded(("pipelines_seeds",)) if row["variant"] in BESIDE and is_seen(row)]
+    rows.append({**rows[0], "file": None, "gpu": None, "variant": LESSON, "measured_us": None, "config": None})
+    record.write(RESULTS / "level_ring.json", None, [predicted(row) for row in rows])
 
 
 def write(rows, shares=None):
@@ -253,7 +266,7 @@ def _told(number):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", nargs="?", choices=("predict", "summary", "shares"))
+    parser.add_argument("step", nargs="?", choices=("predict", "summary", "shares", "lesson"))
     parser.add_argument("files", nargs="*")
     parser.add_argument("--limit", type=float)
     parser.add_argument("--only", choices=("held-back", "seen"))
@@ -265,6 +278,8 @@ def main():
         write(json.loads(RESULT.read_text())["rows"])
     elif given.step == "shares":
         write(json.loads(RESULT.read_text())["rows"], predict_shares())
+    elif given.step == "lesson":
+        predict_lesson()
     if given.table:
         print(table(), constants(), sep="\n\n")
 

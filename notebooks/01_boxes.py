@@ -36,7 +36,7 @@ import math
 import textwrap
 
 import numpy as np
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda
 
 import numba_deform as nd
 from numba_deform.course import lessons
@@ -103,49 +103,47 @@ print(box_map)
 
 # %%
 CHANNELS, BOX_W, BOX_H = 32, 12, 8
-BOX_BYTES = CHANNELS * BOX_W * BOX_H * 2
-BOX_WORDS = BOX_BYTES // 4
+BOX_NUMBERS = CHANNELS * BOX_W * BOX_H
+BOX_BYTES = 2 * BOX_NUMBERS
 THREADS = 128
+shared = nd.Shared(tile=nd.Array((BOX_NUMBERS,), nd.float16, alignment=128), full=nd.Barrier(1))
 
 
-@nd.kernel(threads=THREADS)
-def load_box(map: nd.u64, out: nd.u64, x: nd.i32, y: nd.i32):
-    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
-    tid = int32(cuda.threadIdx.x)
-    if tid == 0:
-        nd.mbarrier_init(full, uint32(1))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
-    if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), x, y, full)
-    nd.mbarrier_wait(full, int32(0))
-    for i in range(tid, BOX_WORDS, THREADS):
-        nd.st_global_b32(out + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
+@nd.kernel(threads=THREADS, shared=shared)
+def load_box(map: nd.u64, out: nd.float16[:], x: nd.i32, y: nd.i32):
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tile, full = shared.tile.view(), shared.full
+    if cuda.threadIdx.x == 0:
+        full.expect(BOX_BYTES)
+        nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, x, y, full.at())
+    full.wait(0)
+    for i in range(cuda.threadIdx.x, BOX_NUMBERS, THREADS):
+        out[i] = tile[i]
 
 
 # %% [markdown]
-# The important line is `cp_async_bulk_tensor_3d`. It says: *into `tile_at`, by this map, the box at `(0, x,
+# The important line is `cp_async_bulk_tensor_3d`. It says: *to the tile, by this map, the box at `(0, x,
 # y)`, and tell `full`*. It returns at once, long before the bytes arrive. That is why there is a
-# **barrier** called `full`. It knows how many bytes will come, and `mbarrier_wait` holds the threads back
-# until they have come. Lesson 2 takes it apart. For now, trust four lines: `mbarrier_init` makes the
-# barrier, the two fences let the copy engine see the new barrier and the new map, and
-# `mbarrier_arrive_expect_tx` announces the bytes. (Most CUDA C++ passes the map itself as a kernel
-# parameter, `const __grid_constant__ CUtensorMap`. Then there is no fence for the map. Here maps lie in
-# global memory, so that there can be any number of them.)
+# **barrier** called `full`. It knows how many bytes will come, and `full.wait` holds the threads back until
+# they have come. Lesson 2 takes it apart.
 #
-# The annotations are the types of the kernel's parameters. `nd.u64` is an *address*: the kernel receives
-# those of the map and of `out`. `nd.i32` is a whole number. (`uint32(1)` gives a number the width that the
-# instruction takes. A plain `1` would do, too, and later lessons write it.) `TensorMapArray` holds one or
-# more maps, aligned as the hardware requires.
+# `nd.Shared` lays out the block's shared memory, and gives its parts names. For now, trust three lines.
+# `shared.init` makes the barrier, and shows it to all threads and to the copy engine. `full.expect`
+# announces the bytes. The fence lets the copy engine see the new map. (Most CUDA C++ passes the map itself
+# as a kernel parameter, `const __grid_constant__ CUtensorMap`. Then there is no fence for the map. Here maps
+# lie in global memory, so that there can be any number of them.)
+#
+# The copy engine takes *addresses*, not arrays: `shared.tile.at(0)` is the address of the tile, and
+# `full.at()` that of the barrier. `shared.tile.view()` is the same tile as an array, for the threads. The
+# annotations are the types of the kernel's parameters. `nd.u64` is an address, here that of the map.
+# `nd.float16[:]` is an array, and `nd.i32` a whole number. `TensorMapArray` holds one or more maps, aligned
+# as the hardware requires.
 
 # %%
 maps = nd.TensorMapArray([box_map])
 out = np.full((BOX_H, BOX_W, CHANNELS), np.nan, np.float16)
-ran = lessons.run(load_box, 1, (maps, out, 18, 10), engine=engine)
+ran = lessons.run(load_box, 1, (maps, out.ravel(), 18, 10), engine=engine)
 print(ran)
 print("the same as features[10:18, 18:30]:", np.array_equal(out, features[10:18, 18:30]))
 
@@ -208,7 +206,7 @@ corners = [(-5, 14), (41, -3), (52, 30)]
 loaded = []
 for x, y in corners:
     out = np.full(SHAPE, np.nan, np.float16)
-    lessons.run(load_box, 1, (maps, out, x, y), engine=engine)
+    lessons.run(load_box, 1, (maps, out.ravel(), x, y), engine=engine)
     loaded.append(out)
 boxes = [(x, y, BOX_W, BOX_H) for x, y in corners]
 pictures.box_on_picture(features, boxes, names="ABC", loaded=loaded, title="hatched: zero fill")
@@ -272,26 +270,19 @@ pictures.feature_maps([as_right, as_swapped], ["dims (C, W, H): right", "dims (C
 
 
 # %% exercise="block_corner"
-@nd.kernel(threads=THREADS)
-def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
-    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
-    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+@nd.kernel(threads=THREADS, shared=shared)
+def all_boxes(map: nd.u64, out: nd.float16[:, :], across: nd.i32):
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tile, full, block = shared.tile.view(), shared.full, cuda.blockIdx.x
     x = ...
     y = ...
-    if tid == 0:
-        nd.mbarrier_init(full, uint32(1))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
-    if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
-    nd.mbarrier_wait(full, int32(0))
-    place = out + uint64(block) * uint64(BOX_BYTES)
-    for i in range(tid, BOX_WORDS, THREADS):
-        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
+    if cuda.threadIdx.x == 0:
+        full.expect(BOX_BYTES)
+        nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, x, y, full.at())
+    full.wait(0)
+    for i in range(cuda.threadIdx.x, BOX_NUMBERS, THREADS):
+        out[block, i] = tile[i]
 
 
 # %%
@@ -388,21 +379,17 @@ lessons.show_fault(lambda: nd.TensorMap.of(channels_first, box=(12, 8, 32)))
 
 
 # %%
-ROOM = BOX_BYTES + 16  # a name, since the size of a shared array cannot be an expression
+roomy = nd.Shared(tile=nd.Array((BOX_BYTES + 16,), nd.uint8, alignment=128), full=nd.Barrier(1))
 
 
-@nd.kernel(threads=32)
+@nd.kernel(threads=32, shared=roomy)
 def one_load(map: nd.u64, offset: nd.u32, c0: nd.i32):
-    tile = cuda.shared.array(ROOM, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    full = nd.shared_address(barrier)
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    roomy.init()
     if cuda.threadIdx.x == 0:
-        nd.mbarrier_init(full, uint32(1))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        nd.cp_async_bulk_tensor_3d(nd.shared_address(tile) + offset, map, c0, int32(0), int32(0), full)
-        nd.mbarrier_wait(full, int32(0))
+        roomy.full.expect(BOX_BYTES)
+        nd.cp_async_bulk_tensor_3d(roomy.tile.at(offset), map, c0, 0, 0, roomy.full.at())
+        roomy.full.wait(0)
 
 
 lessons.cpu_only("The report of a misaligned destination")

@@ -29,7 +29,7 @@
 # %%
 
 import numpy as np
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda
 
 import numba_deform as nd
 from numba_deform.course import lessons
@@ -132,38 +132,41 @@ check.predict(after)
 
 # %%
 CHANNELS, BOX_W, BOX_H = 32, 4, 4
-BOX_BYTES = CHANNELS * BOX_W * BOX_H * 2
-BOX_WORDS = BOX_BYTES // 4
+BOX_NUMBERS = CHANNELS * BOX_W * BOX_H
+BOX_BYTES = 2 * BOX_NUMBERS
 THREADS = 32
+shared = nd.Shared(
+    tile=nd.Array((BOX_NUMBERS,), nd.float16, alignment=128), bar=nd.Array((1,), nd.uint64)
+)  # fmt: skip
 
 
-@nd.kernel(threads=THREADS)
+@nd.kernel(threads=THREADS, shared=shared)
 def load_box(
-    map: nd.u64, out: nd.u64,
+    map: nd.u64, out: nd.float16[:],
     count: nd.i32, arrive: nd.i32, expect: nd.i32, parity: nd.i32, again: nd.i32,
 ):  # fmt: skip
-    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
-    tid = int32(cuda.threadIdx.x)
+    tile, full, tid = shared.tile.view(), shared.bar.at(0), cuda.threadIdx.x
     if tid == 0:
-        nd.mbarrier_init(full, uint32(count))
+        nd.mbarrier_init(full, count)
         nd.fence_mbarrier_init()
         nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
     if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, uint32(expect))
-        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(8), int32(4), full)
+        nd.mbarrier_arrive_expect_tx(full, expect)
+        nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, 8, 4, full)
         if again != 0:
-            nd.mbarrier_init(full, uint32(count))
+            nd.mbarrier_init(full, count)
     elif tid < arrive:
         nd.mbarrier_arrive(full)
     nd.mbarrier_wait(full, parity)
-    for i in range(tid, BOX_WORDS, THREADS):
-        nd.st_global_b32(out + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
+    for i in range(tid, BOX_NUMBERS, THREADS):
+        out[i] = tile[i]
 
 
 # %% [markdown]
+# In lesson 1, an `nd.Barrier` did what is written out here. In this lesson a barrier is 8 bytes of shared
+# memory, and `full` is their address, for that is what these instructions take.
+#
 # Two things must happen after `init`. `syncthreads` lets the *threads* see the new barrier. The *copy
 # engine* is not a thread and takes no part in `syncthreads`. For the copy engine there is
 # `fence_mbarrier_init`, the light fence that CUTLASS writes here. The examples in NVIDIA's Programming
@@ -174,9 +177,9 @@ def load_box(
 # %%
 features = lessons.feature_map(height=16, width=20, channels=CHANNELS)
 maps = nd.TensorMapArray([nd.TensorMap.of(features, box=(CHANNELS, BOX_W, BOX_H))])
-out = np.full((BOX_H, BOX_W, CHANNELS), np.nan, np.float16)
+out = np.full(BOX_NUMBERS, np.nan, np.float16)
 print(lessons.run(load_box, 1, (maps, out, 3, 3, BOX_BYTES, 0, 0), engine=engine))
-print("the right box:", np.array_equal(out, features[4:8, 8:12]))
+print("the right box:", np.array_equal(out.reshape(BOX_H, BOX_W, CHANNELS), features[4:8, 8:12]))
 
 # %% [markdown]
 # `watch` runs a kernel on the CPU engine and records what its barrier does. So nobody drew these states by
@@ -213,15 +216,16 @@ lessons.slider(look, start={"step": 5}, landing=landings, step=range(6))
 
 
 # %%
-@nd.kernel(threads=1)
-def ask(answers: nd.u64):
-    barrier = cuda.shared.array(1, types.uint64)
-    bar = nd.shared_address(barrier)
-    nd.mbarrier_init(bar, uint32(1))
+alone = nd.Shared(bar=nd.Array((1,), nd.uint64))
+
+
+@nd.kernel(threads=1, shared=alone)
+def ask(answers: nd.uint32[:, :]):
+    bar = alone.bar.at(0)
+    nd.mbarrier_init(bar, 1)
     for phase in range(4):
         for parity in range(2):
-            answer = nd.mbarrier_test_wait_parity(bar, uint32(parity))
-            nd.st_global_b32(answers + uint64(4 * (2 * phase + parity)), answer)
+            answers[phase, parity] = nd.mbarrier_test_wait_parity(bar, parity)
         nd.mbarrier_arrive(bar)
 
 
@@ -314,23 +318,23 @@ lessons.show_fault(lambda: lessons.run(bug.kernel(), 1, launch.args, engine="cpu
 # %%
 TILE_WORDS = 32
 TILE_BYTES = 4 * TILE_WORDS
+words = nd.Shared(
+    tile=nd.Array((TILE_WORDS,), nd.uint32, alignment=128), bar=nd.Array((1,), nd.uint64)
+)  # fmt: skip
 
 
-@nd.kernel(threads=TILE_WORDS)
-def hasty(data: nd.u64, out: nd.u64):
-    tile = cuda.shared.array(TILE_BYTES, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
-    tid = int32(cuda.threadIdx.x)
+@nd.kernel(threads=TILE_WORDS, shared=words)
+def hasty(data: nd.u64, out: nd.uint32[:]):
+    tile, full, tid = words.tile.view(), words.bar.at(0), cuda.threadIdx.x
     if tid == 0:
-        nd.mbarrier_init(full, uint32(1))
+        nd.mbarrier_init(full, 1)
         nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-        nd.cp_async_bulk_load(tile_at, data, uint32(TILE_BYTES), full)
-    nd.mbarrier_try_wait_parity(full, uint32(0))
-    nd.st_global_b32(out + uint64(4 * tid), nd.ld_shared_b32(tile_at + uint32(4 * tid)))
+        nd.mbarrier_arrive_expect_tx(full, TILE_BYTES)
+        nd.cp_async_bulk_load(words.tile.at(0), data, TILE_BYTES, full)
+    nd.mbarrier_try_wait_parity(full, 0)
+    out[tid] = tile[tid]
 
 
 data, copied = np.arange(TILE_WORDS, dtype=np.uint32), np.zeros(TILE_WORDS, np.uint32)
@@ -376,25 +380,22 @@ check.patient_wait(patient_wait)
 
 # %%
 COUNT = 64
+turned = nd.Shared(numbers=nd.Array((COUNT,), nd.uint32), bar=nd.Array((1,), nd.uint64))
 
 
-@nd.kernel(threads=COUNT)
-def reverse(out: nd.u64, late: nd.i32):
-    numbers = cuda.shared.array(COUNT, types.uint32)
-    barrier = cuda.shared.array(1, types.uint64)
-    at, bar = nd.shared_address(numbers), nd.shared_address(barrier)
-    tid = int32(cuda.threadIdx.x)
+@nd.kernel(threads=COUNT, shared=turned)
+def reverse(out: nd.uint32[:], late: nd.i32):
+    numbers, bar, tid = turned.numbers.view(), turned.bar.at(0), cuda.threadIdx.x
     if tid == 0:
-        nd.mbarrier_init(bar, uint32(COUNT))
+        nd.mbarrier_init(bar, COUNT)
     cuda.syncthreads()
     if late == 0:
-        nd.st_shared_b32(at + uint32(4 * tid), uint32(tid))
+        numbers[tid] = tid
     nd.mbarrier_arrive(bar)
     if late != 0:
-        nd.st_shared_b32(at + uint32(4 * tid), uint32(tid))
-    nd.mbarrier_wait(bar, int32(0))
-    other = COUNT - 1 - tid
-    nd.st_global_b32(out + uint64(4 * tid), nd.ld_shared_b32(at + uint32(4 * other)))
+        numbers[tid] = tid
+    nd.mbarrier_wait(bar, 0)
+    out[tid] = numbers[COUNT - 1 - tid]
 
 
 reversed_numbers = np.zeros(COUNT, np.uint32)
@@ -424,31 +425,34 @@ lessons.show_fault(lambda: lessons.run(reverse, 1, (reversed_numbers, 1), engine
 
 
 # %%
-@nd.kernel(threads=160)
-def team(data: nd.u64, out: nd.u64, count: nd.i32):
-    numbers = cuda.shared.array(128, types.uint32)
-    tile = cuda.shared.array(TILE_BYTES, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    at, tile_at, full = nd.shared_address(numbers), nd.shared_address(tile), nd.shared_address(barrier)
-    tid = int32(cuda.threadIdx.x)
+both = nd.Shared(
+    numbers=nd.Array((128,), nd.uint32), tile=nd.Array((TILE_WORDS,), nd.uint32, alignment=128),
+    bar=nd.Array((1,), nd.uint64),
+)  # fmt: skip
+
+
+@nd.kernel(threads=160, shared=both)
+def team(data: nd.u64, out: nd.uint32[:], count: nd.i32):
+    numbers, tile, full = both.numbers.view(), both.tile.view(), both.bar.at(0)
+    tid = cuda.threadIdx.x
     if tid == 0:
-        nd.mbarrier_init(full, uint32(count))
+        nd.mbarrier_init(full, count)
         nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 128:
-        nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-        nd.cp_async_bulk_load(tile_at, data, uint32(TILE_BYTES), full)
-        nd.mbarrier_wait(full, int32(0))  # a block must not end before its copies
+        nd.mbarrier_arrive_expect_tx(full, TILE_BYTES)
+        nd.cp_async_bulk_load(both.tile.at(0), data, TILE_BYTES, full)
+        nd.mbarrier_wait(full, 0)  # a block must not end before its copies
     if tid < 128:
-        nd.st_shared_b32(at + uint32(4 * tid), uint32(tid))
+        numbers[tid] = tid
         cuda.syncwarp()
         if tid % 32 == 0:
             nd.mbarrier_arrive(full)
-        nd.mbarrier_wait(full, int32(0))
-        total = uint32(nd.ld_shared_b32(at + uint32(4 * (127 - tid))))
+        nd.mbarrier_wait(full, 0)
+        total = numbers[127 - tid]
         for i in range(TILE_WORDS):
-            total = uint32(total + nd.ld_shared_b32(tile_at + uint32(4 * i)))
-        nd.st_global_b32(out + uint64(4 * tid), total)
+            total += tile[i]
+        out[tid] = total
 
 
 # %% [markdown]

@@ -33,7 +33,7 @@
 import math
 
 import numpy as np
-from numba import cuda, float32, int32, types, uint32, uint64
+from numba import cuda, float32
 
 import numba_deform as nd
 from numba_deform.attention.reference import TOLERANCE
@@ -172,70 +172,59 @@ print("the first channels, in float64:", exact[:4].round(4))
 # 3. **Interpolate.** Lane `c` takes channels `2c` and `2c + 1`. In each pixel these two are one 32-bit
 #    word. The lane adds up all four tiles. This is work for 16 lanes.
 #
-# `load_f32` reads 32 bits and takes them as a float. `lower_and_fraction` is the arithmetic that you did by
-# hand: the index of the lower neighbour, and the rest.
+# `lower_and_fraction` is the arithmetic that you did by hand: the index of the lower neighbour, and the rest.
+# It writes `float32(0.5)`, because a plain `0.5` is a float64, and would make all of it one.
 #
 # A tile has 4 pixels of 32 channels of 2 bytes: 256 bytes. It arrives packed, pixel by pixel: top left, top
 # right, bottom left, bottom right, 64 bytes each.
 
 # %%
-PIXEL_BYTES = CHANNELS * 2
-TILE_BYTES = 4 * PIXEL_BYTES
-ROOM = POINTS * TILE_BYTES
+TILE_BYTES = 4 * CHANNELS * 2
 PAIRS = CHANNELS // 2
+shared = nd.Shared(
+    tiles=nd.Array((POINTS, 2, 2, PAIRS), nd.uint32, alignment=128), full=nd.Barrier(POINTS)
+)  # fmt: skip
 
 
-@cuda.jit(device=True, forceinline=True)
-def load_f32(address):
-    return nd.mov_f32_b32(nd.ld_global_b32(address))
-
-
-@cuda.jit(device=True, forceinline=True)
+@nd.function
 def lower_and_fraction(location, size):
-    x = float32(location * float32(size) - float32(0.5))
+    x = location * float32(size) - float32(0.5)
     lower = cuda.libdevice.floorf(x)
-    return int32(lower), float32(x - lower)
+    return int(lower), x - lower
 
 
-@nd.kernel(threads=32)
+@nd.kernel(threads=32, shared=shared)
 def attend_query(
-    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
-):
-    tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        nd.mbarrier_init(full, uint32(POINTS))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
+    map: nd.u64, locations: nd.float32[:, :], weights: nd.float32[:], out: nd.float32[:],
+    width: nd.i32, height: nd.i32,
+):  # fmt: skip
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tiles, full, lane = shared.tiles.view(), shared.full, nd.lane()
 
     if lane < POINTS:  # load
-        x0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane)), width)
-        y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
-        nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-        nd.cp_async_bulk_tensor_3d(tiles_at + uint32(TILE_BYTES * lane), map, int32(0), x0, y0, full)
+        x0, _ = lower_and_fraction(locations[lane, 0], width)
+        y0, _ = lower_and_fraction(locations[lane, 1], height)
+        full.expect(TILE_BYTES)
+        nd.cp_async_bulk_tensor_3d(shared.tiles.at(lane), map, 0, x0, y0, full.at())
 
-    nd.mbarrier_wait(full, int32(0))  # wait
+    full.wait(0)  # wait
 
     if lane < PAIRS:  # interpolate
         even = odd = float32(0)
         for p in range(POINTS):
-            _, fx = lower_and_fraction(load_f32(locations + uint64(8 * p)), width)
-            _, fy = lower_and_fraction(load_f32(locations + uint64(8 * p + 4)), height)
-            weight = load_f32(weights + uint64(4 * p))
+            _, fx = lower_and_fraction(locations[p, 0], width)
+            _, fy = lower_and_fraction(locations[p, 1], height)
+            weight = weights[p]
             for dy in range(2):
                 for dx in range(2):
                     across = fx if dx == 1 else float32(1) - fx
                     down = fy if dy == 1 else float32(1) - fy
-                    share = float32(weight * across * down)
-                    pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                    word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                    share = weight * across * down
+                    word = tiles[p, dy, dx, lane]
                     even += share * nd.cvt_f32_f16_lo(word)
                     odd += share * nd.cvt_f32_f16_hi(word)
-        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
-        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
+        out[2 * lane], out[2 * lane + 1] = even, odd
 
 
 # %%
@@ -342,50 +331,42 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@nd.kernel(threads=32)
+@nd.kernel(threads=32, shared=shared)
 def attend_near(
-    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
-):
-    tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        nd.mbarrier_init(full, uint32(POINTS))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
+    map: nd.u64, locations: nd.float32[:, :], weights: nd.float32[:], out: nd.float32[:],
+    width: nd.i32, height: nd.i32,
+):  # fmt: skip
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tiles, full, lane = shared.tiles.view(), shared.full, nd.lane()
 
     if lane < POINTS:
-        x0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane)), width)
-        y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
-        tile = tiles_at + uint32(TILE_BYTES * lane)
+        x0, _ = lower_and_fraction(locations[lane, 0], width)
+        y0, _ = lower_and_fraction(locations[lane, 1], height)
         if near(x0, y0, width, height):
-            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            full.expect(TILE_BYTES)
+            nd.cp_async_bulk_tensor_3d(shared.tiles.at(lane), map, 0, x0, y0, full.at())
         else:
             ...
 
-    nd.mbarrier_wait(full, int32(0))
+    full.wait(0)
 
     if lane < PAIRS:
         even = odd = float32(0)
         for p in range(POINTS):
-            x0, fx = lower_and_fraction(load_f32(locations + uint64(8 * p)), width)
-            y0, fy = lower_and_fraction(load_f32(locations + uint64(8 * p + 4)), height)
-            weight = load_f32(weights + uint64(4 * p))
+            x0, fx = lower_and_fraction(locations[p, 0], width)
+            y0, fy = lower_and_fraction(locations[p, 1], height)
+            weight = weights[p]
             if ...:
                 for dy in range(2):
                     for dx in range(2):
                         across = fx if dx == 1 else float32(1) - fx
                         down = fy if dy == 1 else float32(1) - fy
-                        share = float32(weight * across * down)
-                        pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        share = weight * across * down
+                        word = tiles[p, dy, dx, lane]
                         even += share * nd.cvt_f32_f16_lo(word)
                         odd += share * nd.cvt_f32_f16_hi(word)
-        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
-        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
+        out[2 * lane], out[2 * lane + 1] = even, odd
 
 
 # %%
@@ -416,7 +397,8 @@ inlined = nd.cp_async_bulk_tensor_3d.ptx.inline_text()
 print(inlined.replace("; ", ";\n  ").replace(" [tile]", "\n      [tile]"))
 
 # %% [markdown]
-# Here are the other lines of the kernel, without the parameters:
+# `shared.init`, `full.expect` and `full.wait` are made of such instructions, too. Here are those behind the
+# other lines of the kernel, without the parameters:
 
 # %%
 for line in (
@@ -447,15 +429,15 @@ for line in (
 taken_apart = lessons.machine_code(attend_query)
 interesting = ("SYNCS", "UTMA", "FENCE", "BAR.SYNC", "LDS")
 if taken_apart:
-    print(f"{taken_apart.registers} registers a thread, {taken_apart.shared} bytes of shared memory")
+    print(f"{taken_apart.registers} registers a thread, {shared.bytes} bytes of shared memory")
     for line in taken_apart.sass.splitlines():
         if any(word in line for word in interesting):
             print(line)
 
 # %% [markdown]
-# It is the kernel again, from top to bottom. A barrier is made, then come fences, `syncthreads`, load and
-# wait. At the end the tiles are read by `LDS`: 4 bytes for each lane, and 0x40 = 64 bytes from pixel to
-# pixel.
+# It is the kernel again, from top to bottom. First comes the fence for the map. Then the barrier is made,
+# and `syncthreads`, load and wait follow. At the end the tiles are read by `LDS`: 4 bytes for each lane, and
+# 0x40 = 64 bytes from pixel to pixel.
 #
 # `SYNCS` is the name for operations on an mbarrier, and `UTMA…` belongs to the TMA unit. The wait appears
 # several times, because the compiler moved the first round out of its loop.
@@ -468,8 +450,8 @@ if taken_apart:
 
 # %% exercise="sass"
 load = ...  # cp_async_bulk_tensor_3d(...)
-announce = ...  # mbarrier_arrive_expect_tx(...)
-wait = ...  # mbarrier_wait(...)
+announce = ...  # full.expect(...)
+wait = ...  # full.wait(...)
 
 # %%
 check.sass(load=load, announce=announce, wait=wait, taken_apart=taken_apart)

@@ -26,7 +26,7 @@
 
 # %%
 import numpy as np
-from numba import cuda, int32, uint32, uint64
+from numba import cuda, uint32, uint64
 
 import numba_deform as nd
 from numba_deform.course import bugs, lessons
@@ -66,6 +66,10 @@ print(f"kernels run on: {engine}")
 # gets 0. A *state* is a stage and a parity. It starts as `first_state()`. `commit` announces bytes on the
 # full barrier of the state's stage, `wait` waits for them, and `advance` returns the state of the next use.
 # With one stage, that is the same stage with the other parity.
+#
+# Copies and barriers take *addresses*, so this lesson computes with them: `tiles` is where the first tile
+# lies in shared memory, and the next one begins `TILE_BYTES` further on. `nd.global_at(data, i, TILE_BYTES)`
+# is the address of tile `i` in global memory. (From lesson 5 on, `nd.Ring` and `nd.Array` do this for you.)
 
 # %%
 LANES, TILES, WORDS, WORK = 32, 12, 8, 192
@@ -77,8 +81,8 @@ TILE_BYTES = 4 * TILE_WORDS
 def work(tile, lane, total):
     """The words ``lane``, ``lane + 32``, .. of the tile at shared address ``tile``, over and over."""
     for k in range(WORK):
-        word = nd.ld_shared_b32(uint32(tile + uint32(4 * (lane + k % WORDS * LANES))))
-        total = uint32(total * uint32(5) + word)
+        word = nd.ld_shared_b32(tile + 4 * (lane + k % WORDS * LANES))
+        total = total * 5 + word
     return total
 
 
@@ -86,9 +90,9 @@ def work(tile, lane, total):
 def issue(ring, state, data, tiles, i):
     """By one thread: ask for tile i, into the state's stage."""
     commit(ring, state, TILE_BYTES)
-    to = uint32(tiles + uint32(TILE_BYTES) * uint32(state.stage))
-    start = data + uint64(TILE_BYTES) * uint64(i)
-    nd.cp_async_bulk_load(to, start, uint32(TILE_BYTES), full_barrier(ring, state))
+    to = tiles + TILE_BYTES * state.stage
+    start = nd.global_at(data, i, TILE_BYTES)
+    nd.cp_async_bulk_load(to, start, TILE_BYTES, full_barrier(ring, state))
 
 
 @cuda.jit(device=True, inline="always")
@@ -101,11 +105,11 @@ advance = make_advance(1)
 
 
 @nd.kernel(threads=LANES)
-def one_stage(data: nd.u64, out: nd.u64):
+def one_stage(data: nd.u64, out: nd.uint32[:]):
     tile = cuda.shared.array(TILE_WORDS, uint32, alignment=128)
     bars = cuda.shared.array(1, uint64)
-    tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(bars), uint32(0))
-    lane, total, state = int32(cuda.threadIdx.x), uint32(0), first_state()
+    tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(bars), 0)
+    lane, total, state = cuda.threadIdx.x, uint32(0), first_state()
     if lane == 0:
         init_barriers(ring.full, 1, 1)
         nd.fence_mbarrier_init()
@@ -117,7 +121,7 @@ def one_stage(data: nd.u64, out: nd.u64):
         total = work(tiles, lane, total)
         release(ring, state)
         state = advance(state)
-    nd.st_global_b32(out + uint64(4 * lane), total)
+    out[lane] = total
 
 
 # %% [markdown]
@@ -163,11 +167,11 @@ def build_ring(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=LANES)
-    def stages_of_a_warp(data: nd.u64, out: nd.u64):
+    def stages_of_a_warp(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         bars = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(bars), uint32(0))
-        lane, total = int32(cuda.threadIdx.x), uint32(0)
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(bars), 0)
+        lane, total = cuda.threadIdx.x, uint32(0)
         if lane == 0:
             init_barriers(ring.full, STAGES, 1)
             nd.fence_mbarrier_init()
@@ -183,10 +187,10 @@ def build_ring(stages):
                     issue(ring, ahead, data, tiles, i + LEAD)
                 ahead = advance(ahead)
             wait(ring, now)
-            total = work(uint32(tiles + TILE_BYTES * now.stage), lane, total)
+            total = work(tiles + TILE_BYTES * now.stage, lane, total)
             release(ring, now)  # the next step may refill the stage
             now = advance(now)
-        nd.st_global_b32(out + uint64(4 * lane), total)
+        out[lane] = total
 
     return stages_of_a_warp
 
@@ -353,13 +357,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -370,17 +374,17 @@ def build_shared(stages):
             if tid == 0 and i + LEAD < TILES:
                 ...  # the stage may still be in use
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 ...  # the tile may still be on its way
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 ...  # this thread has read the stage
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
@@ -417,31 +421,31 @@ STEPS, ROW_BYTES = 6, 4 * LANES
 
 
 @nd.kernel(threads=LANES)
-def two_stages(data: nd.u64, weights: nd.u64, out: nd.u64):
+def two_stages(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
     if lane == 0:
         init_barriers(full, 2, 1)
         nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = nd.ld_global_b32(weights)
+    meta[0] = weights[0]
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
-                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
+                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
             copied = cuda.local.array(1, uint32)
-            copied[0] = nd.ld_global_b32(weights + uint64(4 * ahead))  # auto meta = point_meta[s];
-        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
-        total = uint32(total + meta[stage] * tile[stage, lane])
-    nd.st_global_b32(out + uint64(4 * lane), total)
+            copied[0] = weights[ahead]  # auto meta = point_meta[s];
+        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
+        total = total + meta[stage] * tile[stage, lane]
+    out[lane] = total
 
 
 rows = check.tiles_of_data(STEPS, LANES)
@@ -481,31 +485,31 @@ lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), eng
 
 # %% exercise="mend"
 @nd.kernel(threads=LANES)
-def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
+def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
     if lane == 0:
         init_barriers(full, 2, 1)
         nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = nd.ld_global_b32(weights)
+    meta[0] = weights[0]
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
-                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            ...  # ld_global_b32(weights + uint64(4 * ahead)): where does it belong?
-        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
-        total = uint32(total + meta[stage] * tile[stage, lane])
+                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
+                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
+            ...  # weights[ahead]: where does it belong?
+        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
+        total = total + meta[stage] * tile[stage, lane]
         ...  # what has to be true before the next step refills this stage?
-    nd.st_global_b32(out + uint64(4 * lane), total)
+    out[lane] = total
 
 
 # %%

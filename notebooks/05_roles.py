@@ -25,24 +25,13 @@
 
 # %%
 import numpy as np
-from numba import cuda, int32, uint32, uint64
+from numba import cuda, uint32
 
 import numba_deform as nd
 from numba_deform.course import bugs, lessons
 from numba_deform.course.lessons import lesson5 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.device.limits import limits_of
-from numba_deform.device.pipeline import (
-    Ring,
-    acquire,
-    commit,
-    first_state,
-    full_barrier,
-    init_barriers,
-    make_advance,
-    release,
-    wait,
-)
 from numba_deform.kernels.budget import Budget
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
@@ -57,64 +46,69 @@ print(f"kernels run on: {engine}")
 #
 # A block has one producer warp and three consumer warps. A tile has 3 KB, one for each consumer. All warps
 # run the same kernel. `if warp == 0` sends them different ways, and they never meet again.
+#
+# Shared memory has names from here on. `nd.Shared` lays it out, and `nd.Ring` has the barriers of all stages
+# and the arithmetic of lesson 4: `ring.start`, `ring.advance`, `ring.acquire`, `ring.expect`, `ring.full`,
+# `ring.wait`, `ring.release`. `shared.init` makes all barriers. Only a copy still takes addresses:
+# `shared.tiles.at(stage)` is that of a stage's tile.
 
 # %%
 LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64
-PART_BYTES = 4 * LANES * WORDS  # of a tile, for one consumer warp
-TILE_BYTES, TILE_WORDS = CONSUMERS * PART_BYTES, CONSUMERS * LANES * WORDS
+TILE_BYTES = 4 * CONSUMERS * WORDS * LANES
 THREADS = LANES * (1 + CONSUMERS)
 
 
-@cuda.jit(device=True, inline="always")
-def work(tile, lane, total):
+def layout(stages, empty):
+    """A block's shared memory: a tile for each stage, and a ring, where ``empty`` arrivals free a stage."""
+    return nd.Shared(
+        tiles=nd.Array((stages, CONSUMERS, WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=empty),  # full: the producer's lane 0
+    )
+
+
+@nd.function
+def work(tiles, stage, consumer, total):
     for k in range(WORK):
-        word = nd.ld_shared_b32(uint32(tile + uint32(4 * (lane + k % WORDS * LANES))))
-        total = uint32(total * uint32(5) + word)
+        total = total * 5 + tiles[stage, consumer, k % WORDS, nd.lane()]
     return total
 
 
-@cuda.jit(device=True, inline="always")
-def issue(ring, state, data, tiles, i):
-    """By one thread: tile i, into the state's stage."""
-    commit(ring, state, TILE_BYTES)
-    to = uint32(tiles + uint32(TILE_BYTES) * uint32(state.stage))
-    start = data + uint64(TILE_BYTES) * uint64(i)
-    nd.cp_async_bulk_load(to, start, uint32(TILE_BYTES), full_barrier(ring, state))
+def make_issue(shared):
+    ring = shared.ring
+
+    @nd.function
+    def issue(data, state, i):
+        """By one thread: tile i, into the state's stage."""
+        ring.expect(state, TILE_BYTES)
+        tile = nd.global_at(data, i, TILE_BYTES)
+        nd.cp_async_bulk_load(shared.tiles.at(state.stage), tile, TILE_BYTES, ring.full(state))
+
+    return issue
 
 
 def build_roles(stages):
-    STAGES, READERS = stages, CONSUMERS * LANES
-    advance = make_advance(stages)
+    shared = layout(stages, empty=CONSUMERS * LANES)  # every consumer thread
+    ring, issue = shared.ring, make_issue(shared)
 
-    @nd.kernel(threads=THREADS)
-    def roles(data: nd.u64, out: nd.u64, items: nd.i32):
-        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)  # the producer's lane 0
-            init_barriers(ring.empty, STAGES, READERS)  # every consumer thread
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        state = first_state()
+    @nd.kernel(threads=THREADS, shared=shared)
+    def roles(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
+        shared.init()
+        tiles, tid, warp, lane = shared.tiles.view(), cuda.threadIdx.x, nd.warp(), nd.lane()
+        state = ring.start()
         if warp == 0:
             if lane == 0:
                 for i in range(TILES):
-                    acquire(ring, state)
-                    issue(ring, state, data, tiles, i)
-                    state = advance(state)
+                    ring.acquire(state)
+                    issue(data, state, i)
+                    state = ring.advance(state)
         else:
-            consumer, total = int32(warp - 1), uint32(0)
+            consumer, total = warp - 1, uint32(0)
             for _ in range(TILES):
-                wait(ring, state)
-                part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                total = work(part, lane, total)
-                release(ring, state)
-                state = advance(state)
-            nd.st_global_b32(out + uint64(4 * (tid - LANES)), total)
+                ring.wait(state)
+                total = work(tiles, state.stage, consumer, total)
+                ring.release(state)
+                state = ring.advance(state)
+            out[0, tid - LANES] = total
 
     return roles
 
@@ -145,7 +139,7 @@ lessons.slider(with_stages, start={"stages": 4}, stages=list(recorded))
 #
 # | barrier | arrives | waits | means |
 # |---|---|---|---|
-# | **full** | the producers (`commit`), and the bytes | the consumers (`wait`) | *the tile is there* |
+# | **full** | the producers (`expect`), and the bytes | the consumers (`wait`) | *the tile is there* |
 # | **empty** | the consumers (`release`) | the producers (`acquire`) | *the stage may be overwritten* |
 #
 # Here is what happens to both, for one stage, one producer and three consumer warps. One lane arrives for
@@ -168,7 +162,7 @@ pictures.barrier_states(
 pictures.barrier_states(
     [
         ("init(1)", 0, 1, 1, 0),
-        ("commit: one arrival, 3072 B to come", 0, 0, 1, 3072),
+        ("expect: one arrival, 3072 B to come", 0, 0, 1, 3072),
         ("a part has landed", 0, 0, 1, 1024),
         ("all has landed: wait, lap 0, parity 0 passes", 1, 1, 1, 0),
     ],
@@ -218,9 +212,9 @@ lessons.show_fault(lambda: lessons.run(high.kernel(), launch.grid, launch.args, 
 # %% [markdown]
 # ## Exercise 2: the producer's parity
 #
-# Our kernel leaves parities to `acquire`. Without it the producer would call `mbarrier_wait(empty + 8 *
-# stage, parity)`. Return that parity for each lap around the ring: 0, 1, 2, ... The consumer's is `lap &
-# 1`, as in lesson 4.
+# Our kernel leaves parities to `acquire`. Without it the producer would call
+# `nd.mbarrier_wait(ring.empty(state), parity)`. Return that parity for each lap around the ring: 0, 1, 2,
+# and so on. The consumer's is `lap & 1`, as in lesson 4.
 
 
 # %% exercise="producer_parity"
@@ -263,43 +257,32 @@ lessons.show_fault(lambda: lessons.run(loop.kernel(), launch.grid, launch.args, 
 
 # %% exercise="consumer"
 def build_persistent(stages):
-    STAGES = stages
-    advance = make_advance(stages)
+    shared = layout(stages, empty=CONSUMERS)  # one lane of each consumer warp
+    ring, issue = shared.ring, make_issue(shared)
 
-    @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
-        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+    @nd.kernel(threads=THREADS, shared=shared)
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
+        shared.init()
+        tiles, tid, warp, lane = shared.tiles.view(), cuda.threadIdx.x, nd.warp(), nd.lane()
+        state = ring.start()
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    acquire(ring, state)
-                    issue(ring, state, data, tiles, item * TILES + i)
-                    state = advance(state)
-                item = int32(item + stride)
+                    ring.acquire(state)
+                    issue(data, state, item * TILES + i)
+                    state = ring.advance(state)
+                item += stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
-                    wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(part, lane, total)
+                    ring.wait(state)
+                    total = work(tiles, state.stage, consumer, total)
                     ...  # give the stage back
-                    state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                    state = ring.advance(state)
+                out[item, tid - LANES] = total
+                item += stride
 
     return persistent
 
@@ -417,7 +400,7 @@ for name, ms in check.measured("roles-recompute", "roles-shared", "roles-shuffle
 
 # %% [markdown]
 # `shuffle` wins by 3 %, and needs no memory for it. `shared` takes 1.5 KB, and its reads must come after its
-# writes. What orders the producers' writes before the consumers' reads? The full barrier does. `commit` is an
+# writes. What orders the producers' writes before the consumers' reads? The full barrier does. `expect` is an
 # arrival, so it *releases*, and `wait` *acquires*. Whatever a producer lane wrote before its arrival is
 # visible after the wait. If one lane arrives for its warp, a `syncwarp` has to collect the other lanes'
 # writes first.
@@ -506,7 +489,7 @@ print(
 #
 # ## What you know now
 #
-# - Producers acquire, commit and issue. Consumers wait, compute and release. Each role has one loop and one
+# - Producers acquire, expect and issue. Consumers wait, compute and release. Each role has one loop and one
 #   state.
 # - Full counts the producers' arrivals and the bytes. Empty counts the consumers' arrivals. One lane may
 #   arrive for its warp, after `syncwarp`.

@@ -124,7 +124,7 @@ check.multiply(multiply, build_product, engine)
 # For one query, attention gives each key a weight: a *power*, e to its score, divided by the sum of all these
 # powers. No power may overflow, so the largest score is subtracted first:
 #
-# $$ w_j = e^{s_j - m} \,/\, \sum_i e^{s_i - m}, \qquad m = \max_i s_i $$
+#     w[j] = exp(s[j] - m) / sum(exp(s[i] - m) for all i)      where m = max(s)
 #
 # That seems to need all scores at once. It does not. Go through the keys tile by tile, and keep three
 # things for each query: `largest`, the largest score so far; `total`, the sum of powers so far; and

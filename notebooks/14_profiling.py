@@ -154,3 +154,5 @@ check.sectors(direct, read=read, write=write)
 # - Look for the line that has most of a column, not for the function that looks slow.
 # - A column of a tile whose rows are 32 words lies in one bank. One word more in each row, and it lies in all.
 # - A warp that writes a column of a matrix moves eight times what it writes.
+#
+# All kernels so far were Python. In [lesson 15](15_cuda.py) the engine judges one in CUDA C++.

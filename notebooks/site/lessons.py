@@ -32,6 +32,7 @@ def buttons(name, text):
 
 EXERCISE = re.compile(r'^# %% exercise="(\w+)"\n(.*?)^# %%\n(.*?)(?=^# %%|\Z)', re.M | re.S)
 BEFORE = "What the check says before you begin"
+IMPORTS = 'tags=["hide-input"] mystnb={"code_prompt_show": "Show the imports"}'  # folded away
 
 
 def add_answers(lesson, text):
@@ -66,6 +67,7 @@ OPENINGS = {
     "clusters": "Two blocks need the same tile. Who loads it, and how does the other know that it is there?",
     "flash_attention": "A score is needed once. How does it never leave the registers?",
     "profiling": "Two kernels move the same bytes. Why does one of them take longer?",
+    "cuda": "This kernel is C++, and it hangs. Which bytes does it wait for, and who has promised them?",
 }
 FIRST_PICTURE = re.compile(r'<div class="frames-picture".*?</svg>\s*</div>', re.S)
 
@@ -88,7 +90,7 @@ def add_buttons(app, docname, source):
     if folder == "notebooks" and name[0].isdigit():
         title = next(line for line in source[0].splitlines() if line.startswith("# # "))
         text = source[0].replace(title, f"{title}\n#\n# {buttons(name, source[0])}", 1)
-        text = text.replace("\n# %%\n", '\n# %% tags=["hide-input"]\n', 1)  # imports: folded away
+        text = text.replace("\n# %%\n", f"\n# %% {IMPORTS}\n", 1)
         source[0] = add_answers(name, text)
 
 

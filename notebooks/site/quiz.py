@@ -62,6 +62,7 @@ STATE = Field("numbers", tuple(product(range(3), range(3), (512, 256, 0, -256, 7
 WRONG = Field("one", ("arrivals", "bytes", "parity"))
 PITCHES = (1, 8, 12, 33)
 KIND = Field("one", ("full", "empty"))
+OF_FILE = Field("number", tuple(range(1, 71)))  # lines of lesson 15's ring.cu
 QUESTIONS = {
     "zero_fill": Question({"filled": NUMBER, "expect": NUMBER}),
     "corners": Question({"come": Field("some", tuple(lesson1.CORNERS))}, letters),
@@ -76,6 +77,7 @@ QUESTIONS = {
     "strides": Question({f"pitch {pitch}": SMALL for pitch in PITCHES},
                         lambda check, values: check(dict(zip(PITCHES, values.values(), strict=True)))),
     "blocks": Question({"blocks": SMALL}, alone),
+    "came_from": Question({"line": OF_FILE, "called": OF_FILE}),
     "depth": Question({"stages": Field("one", tuple("12345678"))},
                       lambda check, values: check(int(values["stages"]))),
 }  # fmt: skip

@@ -83,95 +83,67 @@ expect = 68 * 32 * 2
 
 
 # %% block_corner
-@nd.kernel(threads=THREADS)
-def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
-    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
-    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+@nd.kernel(threads=THREADS, shared=shared)
+def all_boxes(map: nd.u64, out: nd.float16[:, :], across: nd.i32):
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tile, full, block = shared.tile.view(), shared.full, cuda.blockIdx.x
     x = block % across * BOX_W
     y = block // across * BOX_H
-    if tid == 0:
-        nd.mbarrier_init(full, uint32(1))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
-    if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
-    nd.mbarrier_wait(full, int32(0))
-    place = out + uint64(block) * uint64(BOX_BYTES)
-    for i in range(tid, BOX_WORDS, THREADS):
-        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
+    if cuda.threadIdx.x == 0:
+        full.expect(BOX_BYTES)
+        nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, x, y, full.at())
+    full.wait(0)
+    for i in range(cuda.threadIdx.x, BOX_NUMBERS, THREADS):
+        out[block, i] = tile[i]
 
 
 # %% block_corner wrong: Coordinates count pixels
-@nd.kernel(threads=THREADS)
-def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
-    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
-    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+@nd.kernel(threads=THREADS, shared=shared)
+def all_boxes(map: nd.u64, out: nd.float16[:, :], across: nd.i32):
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tile, full, block = shared.tile.view(), shared.full, cuda.blockIdx.x
     x = block % across
     y = block // across
-    if tid == 0:
-        nd.mbarrier_init(full, uint32(1))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
-    if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
-    nd.mbarrier_wait(full, int32(0))
-    place = out + uint64(block) * uint64(BOX_BYTES)
-    for i in range(tid, BOX_WORDS, THREADS):
-        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
+    if cuda.threadIdx.x == 0:
+        full.expect(BOX_BYTES)
+        nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, x, y, full.at())
+    full.wait(0)
+    for i in range(cuda.threadIdx.x, BOX_NUMBERS, THREADS):
+        out[block, i] = tile[i]
 
 
 # %% block_corner wrong: x and y exchanged
-@nd.kernel(threads=THREADS)
-def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
-    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
-    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+@nd.kernel(threads=THREADS, shared=shared)
+def all_boxes(map: nd.u64, out: nd.float16[:, :], across: nd.i32):
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tile, full, block = shared.tile.view(), shared.full, cuda.blockIdx.x
     x = block // across * BOX_H
     y = block % across * BOX_W
-    if tid == 0:
-        nd.mbarrier_init(full, uint32(1))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
-    if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
-    nd.mbarrier_wait(full, int32(0))
-    place = out + uint64(block) * uint64(BOX_BYTES)
-    for i in range(tid, BOX_WORDS, THREADS):
-        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
+    if cuda.threadIdx.x == 0:
+        full.expect(BOX_BYTES)
+        nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, x, y, full.at())
+    full.wait(0)
+    for i in range(cuda.threadIdx.x, BOX_NUMBERS, THREADS):
+        out[block, i] = tile[i]
 
 
 # %% block_corner wrong: and brings that at x=12, y=8
-@nd.kernel(threads=THREADS)
-def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
-    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
-    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+@nd.kernel(threads=THREADS, shared=shared)
+def all_boxes(map: nd.u64, out: nd.float16[:, :], across: nd.i32):
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tile, full, block = shared.tile.view(), shared.full, cuda.blockIdx.x
     x = block * BOX_W
     y = block * BOX_H
-    if tid == 0:
-        nd.mbarrier_init(full, uint32(1))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
-    if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
-    nd.mbarrier_wait(full, int32(0))
-    place = out + uint64(block) * uint64(BOX_BYTES)
-    for i in range(tid, BOX_WORDS, THREADS):
-        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
+    if cuda.threadIdx.x == 0:
+        full.expect(BOX_BYTES)
+        nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, x, y, full.at())
+    full.wait(0)
+    for i in range(cuda.threadIdx.x, BOX_NUMBERS, THREADS):
+        out[block, i] = tile[i]
 
 
 # %% level_map

@@ -123,7 +123,7 @@ def patient_wait(bar, parity):
 # %% patient_wait wrong: asks for the same parity every time
 @cuda.jit(device=True)
 def patient_wait(bar, parity):
-    while nd.mbarrier_try_wait_parity(bar, uint32(0)) == 0:
+    while nd.mbarrier_try_wait_parity(bar, 0) == 0:
         pass
 
 

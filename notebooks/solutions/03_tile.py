@@ -187,50 +187,42 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@nd.kernel(threads=32)
+@nd.kernel(threads=32, shared=shared)
 def attend_near(
-    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
-):
-    tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        nd.mbarrier_init(full, uint32(POINTS))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
+    map: nd.u64, locations: nd.float32[:, :], weights: nd.float32[:], out: nd.float32[:],
+    width: nd.i32, height: nd.i32,
+):  # fmt: skip
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tiles, full, lane = shared.tiles.view(), shared.full, nd.lane()
 
     if lane < POINTS:
-        x0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane)), width)
-        y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
-        tile = tiles_at + uint32(TILE_BYTES * lane)
+        x0, _ = lower_and_fraction(locations[lane, 0], width)
+        y0, _ = lower_and_fraction(locations[lane, 1], height)
         if near(x0, y0, width, height):
-            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            full.expect(TILE_BYTES)
+            nd.cp_async_bulk_tensor_3d(shared.tiles.at(lane), map, 0, x0, y0, full.at())
         else:
-            nd.mbarrier_arrive(full)
+            full.arrive()
 
-    nd.mbarrier_wait(full, int32(0))
+    full.wait(0)
 
     if lane < PAIRS:
         even = odd = float32(0)
         for p in range(POINTS):
-            x0, fx = lower_and_fraction(load_f32(locations + uint64(8 * p)), width)
-            y0, fy = lower_and_fraction(load_f32(locations + uint64(8 * p + 4)), height)
-            weight = load_f32(weights + uint64(4 * p))
+            x0, fx = lower_and_fraction(locations[p, 0], width)
+            y0, fy = lower_and_fraction(locations[p, 1], height)
+            weight = weights[p]
             if near(x0, y0, width, height):
                 for dy in range(2):
                     for dx in range(2):
                         across = fx if dx == 1 else float32(1) - fx
                         down = fy if dy == 1 else float32(1) - fy
-                        share = float32(weight * across * down)
-                        pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        share = weight * across * down
+                        word = tiles[p, dy, dx, lane]
                         even += share * nd.cvt_f32_f16_lo(word)
                         odd += share * nd.cvt_f32_f16_hi(word)
-        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
-        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
+        out[2 * lane], out[2 * lane + 1] = even, odd
 
 
 # %% skip wrong: has to arrive all the same
@@ -239,50 +231,42 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@nd.kernel(threads=32)
+@nd.kernel(threads=32, shared=shared)
 def attend_near(
-    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
-):
-    tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        nd.mbarrier_init(full, uint32(POINTS))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
+    map: nd.u64, locations: nd.float32[:, :], weights: nd.float32[:], out: nd.float32[:],
+    width: nd.i32, height: nd.i32,
+):  # fmt: skip
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tiles, full, lane = shared.tiles.view(), shared.full, nd.lane()
 
     if lane < POINTS:
-        x0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane)), width)
-        y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
-        tile = tiles_at + uint32(TILE_BYTES * lane)
+        x0, _ = lower_and_fraction(locations[lane, 0], width)
+        y0, _ = lower_and_fraction(locations[lane, 1], height)
         if near(x0, y0, width, height):
-            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            full.expect(TILE_BYTES)
+            nd.cp_async_bulk_tensor_3d(shared.tiles.at(lane), map, 0, x0, y0, full.at())
         else:
             pass
 
-    nd.mbarrier_wait(full, int32(0))
+    full.wait(0)
 
     if lane < PAIRS:
         even = odd = float32(0)
         for p in range(POINTS):
-            x0, fx = lower_and_fraction(load_f32(locations + uint64(8 * p)), width)
-            y0, fy = lower_and_fraction(load_f32(locations + uint64(8 * p + 4)), height)
-            weight = load_f32(weights + uint64(4 * p))
+            x0, fx = lower_and_fraction(locations[p, 0], width)
+            y0, fy = lower_and_fraction(locations[p, 1], height)
+            weight = weights[p]
             if near(x0, y0, width, height):
                 for dy in range(2):
                     for dx in range(2):
                         across = fx if dx == 1 else float32(1) - fx
                         down = fy if dy == 1 else float32(1) - fy
-                        share = float32(weight * across * down)
-                        pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        share = weight * across * down
+                        word = tiles[p, dy, dx, lane]
                         even += share * nd.cvt_f32_f16_lo(word)
                         odd += share * nd.cvt_f32_f16_hi(word)
-        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
-        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
+        out[2 * lane], out[2 * lane + 1] = even, odd
 
 
 # %% skip wrong: a tile that is not loaded is not expected
@@ -291,50 +275,42 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@nd.kernel(threads=32)
+@nd.kernel(threads=32, shared=shared)
 def attend_near(
-    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
-):
-    tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        nd.mbarrier_init(full, uint32(POINTS))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
+    map: nd.u64, locations: nd.float32[:, :], weights: nd.float32[:], out: nd.float32[:],
+    width: nd.i32, height: nd.i32,
+):  # fmt: skip
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tiles, full, lane = shared.tiles.view(), shared.full, nd.lane()
 
     if lane < POINTS:
-        x0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane)), width)
-        y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
-        tile = tiles_at + uint32(TILE_BYTES * lane)
+        x0, _ = lower_and_fraction(locations[lane, 0], width)
+        y0, _ = lower_and_fraction(locations[lane, 1], height)
         if near(x0, y0, width, height):
-            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            full.expect(TILE_BYTES)
+            nd.cp_async_bulk_tensor_3d(shared.tiles.at(lane), map, 0, x0, y0, full.at())
         else:
-            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            full.expect(TILE_BYTES)
 
-    nd.mbarrier_wait(full, int32(0))
+    full.wait(0)
 
     if lane < PAIRS:
         even = odd = float32(0)
         for p in range(POINTS):
-            x0, fx = lower_and_fraction(load_f32(locations + uint64(8 * p)), width)
-            y0, fy = lower_and_fraction(load_f32(locations + uint64(8 * p + 4)), height)
-            weight = load_f32(weights + uint64(4 * p))
+            x0, fx = lower_and_fraction(locations[p, 0], width)
+            y0, fy = lower_and_fraction(locations[p, 1], height)
+            weight = weights[p]
             if near(x0, y0, width, height):
                 for dy in range(2):
                     for dx in range(2):
                         across = fx if dx == 1 else float32(1) - fx
                         down = fy if dy == 1 else float32(1) - fy
-                        share = float32(weight * across * down)
-                        pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        share = weight * across * down
+                        word = tiles[p, dy, dx, lane]
                         even += share * nd.cvt_f32_f16_lo(word)
                         odd += share * nd.cvt_f32_f16_hi(word)
-        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
-        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
+        out[2 * lane], out[2 * lane + 1] = even, odd
 
 
 # %% skip wrong: This tile was not loaded
@@ -343,50 +319,42 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@nd.kernel(threads=32)
+@nd.kernel(threads=32, shared=shared)
 def attend_near(
-    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
-):
-    tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        nd.mbarrier_init(full, uint32(POINTS))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
+    map: nd.u64, locations: nd.float32[:, :], weights: nd.float32[:], out: nd.float32[:],
+    width: nd.i32, height: nd.i32,
+):  # fmt: skip
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tiles, full, lane = shared.tiles.view(), shared.full, nd.lane()
 
     if lane < POINTS:
-        x0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane)), width)
-        y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
-        tile = tiles_at + uint32(TILE_BYTES * lane)
+        x0, _ = lower_and_fraction(locations[lane, 0], width)
+        y0, _ = lower_and_fraction(locations[lane, 1], height)
         if near(x0, y0, width, height):
-            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            full.expect(TILE_BYTES)
+            nd.cp_async_bulk_tensor_3d(shared.tiles.at(lane), map, 0, x0, y0, full.at())
         else:
-            nd.mbarrier_arrive(full)
+            full.arrive()
 
-    nd.mbarrier_wait(full, int32(0))
+    full.wait(0)
 
     if lane < PAIRS:
         even = odd = float32(0)
         for p in range(POINTS):
-            x0, fx = lower_and_fraction(load_f32(locations + uint64(8 * p)), width)
-            y0, fy = lower_and_fraction(load_f32(locations + uint64(8 * p + 4)), height)
-            weight = load_f32(weights + uint64(4 * p))
+            x0, fx = lower_and_fraction(locations[p, 0], width)
+            y0, fy = lower_and_fraction(locations[p, 1], height)
+            weight = weights[p]
             if weight > float32(0):
                 for dy in range(2):
                     for dx in range(2):
                         across = fx if dx == 1 else float32(1) - fx
                         down = fy if dy == 1 else float32(1) - fy
-                        share = float32(weight * across * down)
-                        pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        share = weight * across * down
+                        word = tiles[p, dy, dx, lane]
                         even += share * nd.cvt_f32_f16_lo(word)
                         odd += share * nd.cvt_f32_f16_hi(word)
-        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
-        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
+        out[2 * lane], out[2 * lane + 1] = even, odd
 
 
 # %% skip wrong: where 2 would do
@@ -395,50 +363,42 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@nd.kernel(threads=32)
+@nd.kernel(threads=32, shared=shared)
 def attend_near(
-    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
-):
-    tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        nd.mbarrier_init(full, uint32(POINTS))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
+    map: nd.u64, locations: nd.float32[:, :], weights: nd.float32[:], out: nd.float32[:],
+    width: nd.i32, height: nd.i32,
+):  # fmt: skip
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tiles, full, lane = shared.tiles.view(), shared.full, nd.lane()
 
     if lane < POINTS:
-        x0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane)), width)
-        y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
-        tile = tiles_at + uint32(TILE_BYTES * lane)
-        if x0 >= int32(-100):
-            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+        x0, _ = lower_and_fraction(locations[lane, 0], width)
+        y0, _ = lower_and_fraction(locations[lane, 1], height)
+        if x0 >= -100:
+            full.expect(TILE_BYTES)
+            nd.cp_async_bulk_tensor_3d(shared.tiles.at(lane), map, 0, x0, y0, full.at())
         else:
-            nd.mbarrier_arrive(full)
+            full.arrive()
 
-    nd.mbarrier_wait(full, int32(0))
+    full.wait(0)
 
     if lane < PAIRS:
         even = odd = float32(0)
         for p in range(POINTS):
-            x0, fx = lower_and_fraction(load_f32(locations + uint64(8 * p)), width)
-            y0, fy = lower_and_fraction(load_f32(locations + uint64(8 * p + 4)), height)
-            weight = load_f32(weights + uint64(4 * p))
+            x0, fx = lower_and_fraction(locations[p, 0], width)
+            y0, fy = lower_and_fraction(locations[p, 1], height)
+            weight = weights[p]
             if near(x0, y0, width, height):
                 for dy in range(2):
                     for dx in range(2):
                         across = fx if dx == 1 else float32(1) - fx
                         down = fy if dy == 1 else float32(1) - fy
-                        share = float32(weight * across * down)
-                        pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        share = weight * across * down
+                        word = tiles[p, dy, dx, lane]
                         even += share * nd.cvt_f32_f16_lo(word)
                         odd += share * nd.cvt_f32_f16_hi(word)
-        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
-        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
+        out[2 * lane], out[2 * lane + 1] = even, odd
 
 
 # %% skip wrong: is left out
@@ -447,50 +407,42 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@nd.kernel(threads=32)
+@nd.kernel(threads=32, shared=shared)
 def attend_near(
-    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
-):
-    tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
-    barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        nd.mbarrier_init(full, uint32(POINTS))
-        nd.fence_mbarrier_init()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
+    map: nd.u64, locations: nd.float32[:, :], weights: nd.float32[:], out: nd.float32[:],
+    width: nd.i32, height: nd.i32,
+):  # fmt: skip
+    nd.fence_proxy_tensormap_acquire_sys(map)
+    shared.init()
+    tiles, full, lane = shared.tiles.view(), shared.full, nd.lane()
 
     if lane < POINTS:
-        x0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane)), width)
-        y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
-        tile = tiles_at + uint32(TILE_BYTES * lane)
+        x0, _ = lower_and_fraction(locations[lane, 0], width)
+        y0, _ = lower_and_fraction(locations[lane, 1], height)
         if near(x0, y0, width, height):
-            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            full.expect(TILE_BYTES)
+            nd.cp_async_bulk_tensor_3d(shared.tiles.at(lane), map, 0, x0, y0, full.at())
         else:
-            nd.mbarrier_arrive(full)
+            full.arrive()
 
-    nd.mbarrier_wait(full, int32(0))
+    full.wait(0)
 
     if lane < PAIRS:
         even = odd = float32(0)
         for p in range(POINTS):
-            x0, fx = lower_and_fraction(load_f32(locations + uint64(8 * p)), width)
-            y0, fy = lower_and_fraction(load_f32(locations + uint64(8 * p + 4)), height)
-            weight = load_f32(weights + uint64(4 * p))
+            x0, fx = lower_and_fraction(locations[p, 0], width)
+            y0, fy = lower_and_fraction(locations[p, 1], height)
+            weight = weights[p]
             if x0 >= 0 and near(x0, y0, width, height):
                 for dy in range(2):
                     for dx in range(2):
                         across = fx if dx == 1 else float32(1) - fx
                         down = fy if dy == 1 else float32(1) - fy
-                        share = float32(weight * across * down)
-                        pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        share = weight * across * down
+                        word = tiles[p, dy, dx, lane]
                         even += share * nd.cvt_f32_f16_lo(word)
                         odd += share * nd.cvt_f32_f16_hi(word)
-        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
-        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
+        out[2 * lane], out[2 * lane + 1] = even, odd
 
 
 # %% sass

@@ -95,13 +95,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -112,17 +112,17 @@ def build_shared(stages):
             if tid == 0 and i + LEAD < TILES:
                 acquire(ring, ahead)
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
@@ -134,13 +134,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -151,17 +151,17 @@ def build_shared(stages):
             if tid == 0 and i + LEAD < TILES:
                 pass
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
@@ -173,13 +173,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -190,17 +190,17 @@ def build_shared(stages):
             if tid == 0 and i + LEAD < TILES:
                 acquire(ring, ahead)
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
                 release(ring, now)
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
@@ -212,13 +212,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -229,18 +229,18 @@ def build_shared(stages):
             if tid == 0 and i + LEAD < TILES:
                 acquire(ring, ahead)
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 if lane == 0:
                     release(ring, now)
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
@@ -252,13 +252,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -269,17 +269,17 @@ def build_shared(stages):
             if tid == 0 and i + LEAD < TILES:
                 acquire(ring, ahead)
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 pass
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
@@ -291,13 +291,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -308,17 +308,17 @@ def build_shared(stages):
             if tid == 0 and i + LEAD < TILES:
                 wait(ring, ahead)
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
@@ -330,13 +330,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -347,17 +347,17 @@ def build_shared(stages):
             if tid == 0 and i + LEAD < TILES:
                 acquire(ring, now)
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
@@ -369,13 +369,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -386,17 +386,17 @@ def build_shared(stages):
             if tid == 0 and i + LEAD < TILES:
                 acquire(ring, ahead)
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 release(ring, ahead)
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
@@ -408,13 +408,13 @@ def build_shared(stages):
     advance = make_advance(stages)
 
     @nd.kernel(threads=THREADS)
-    def stages_of_a_block(data: nd.u64, out: nd.u64):
+    def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
         tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = int32(cuda.threadIdx.x), uint32(0)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        tid, total = cuda.threadIdx.x, uint32(0)
+        warp, lane = tid // LANES, tid % LANES
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
@@ -424,196 +424,196 @@ def build_shared(stages):
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
                 commit(ring, ahead, BYTES)
-                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
-                start = data + uint64(BYTES) * uint64(i + LEAD)
-                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                to = tiles + BYTES * ahead.stage
+                start = nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                half = tiles + BYTES * now.stage + TILE_BYTES * warp
                 total = work(half, lane, total)
                 cuda.syncthreads()
                 now = advance(now)
-        nd.st_global_b32(out + uint64(4 * tid), total)
+        out[tid] = total
 
     return stages_of_a_block
 
 
 # %% mend
 @nd.kernel(threads=LANES)
-def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
+def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
     if lane == 0:
         init_barriers(full, 2, 1)
         nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = nd.ld_global_b32(weights)
+    meta[0] = weights[0]
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
-                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))
-        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
-        total = uint32(total + meta[stage] * tile[stage, lane])
+                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
+                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
+            meta[ahead % 2] = weights[ahead]
+        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
+        total = total + meta[stage] * tile[stage, lane]
         cuda.syncwarp()
-    nd.st_global_b32(out + uint64(4 * lane), total)
+    out[lane] = total
 
 
 # %% mend wrong: the other shows
 @nd.kernel(threads=LANES)
-def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
+def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
     if lane == 0:
         init_barriers(full, 2, 1)
         nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = nd.ld_global_b32(weights)
+    meta[0] = weights[0]
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
-                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))
-        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
-        total = uint32(total + meta[stage] * tile[stage, lane])
+                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
+                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
+            meta[ahead % 2] = weights[ahead]
+        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
+        total = total + meta[stage] * tile[stage, lane]
         pass
-    nd.st_global_b32(out + uint64(4 * lane), total)
+    out[lane] = total
 
 
 # %% mend wrong: not in the entry that is read here
 @nd.kernel(threads=LANES)
-def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
+def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
     if lane == 0:
         init_barriers(full, 2, 1)
         nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = nd.ld_global_b32(weights)
+    meta[0] = weights[0]
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
-                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
+                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
             entry = cuda.local.array(1, uint32)
-            entry[0] = nd.ld_global_b32(weights + uint64(4 * ahead))
-        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
-        total = uint32(total + meta[stage] * tile[stage, lane])
+            entry[0] = weights[ahead]
+        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
+        total = total + meta[stage] * tile[stage, lane]
         cuda.syncwarp()
-    nd.st_global_b32(out + uint64(4 * lane), total)
+    out[lane] = total
 
 
 # %% mend wrong: overwritten
 @nd.kernel(threads=LANES)
-def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
+def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
     if lane == 0:
         init_barriers(full, 2, 1)
         nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = nd.ld_global_b32(weights)
+    meta[0] = weights[0]
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
-                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            meta[stage] = nd.ld_global_b32(weights + uint64(4 * ahead))
-        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
-        total = uint32(total + meta[stage] * tile[stage, lane])
+                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
+                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
+            meta[stage] = weights[ahead]
+        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
+        total = total + meta[stage] * tile[stage, lane]
         cuda.syncwarp()
-    nd.st_global_b32(out + uint64(4 * lane), total)
+    out[lane] = total
 
 
 # %% mend wrong: what the kernel's authors tried
 @nd.kernel(threads=LANES)
-def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
+def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
     if lane == 0:
         init_barriers(full, 2, 1)
         nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = nd.ld_global_b32(weights)
+    meta[0] = weights[0]
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
-                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))
-        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
-        total = uint32(total + meta[stage] * tile[stage, lane])
+                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
+                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
+            meta[ahead % 2] = weights[ahead]
+        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
+        total = total + meta[stage] * tile[stage, lane]
         cuda.syncwarp()
         if lane == 0:
-            init_barriers(uint32(full + 8 * stage), 1, 1)
-    nd.st_global_b32(out + uint64(4 * lane), total)
+            init_barriers(full + 8 * stage, 1, 1)
+    out[lane] = total
 
 
 # %% mend wrong: Which stage has the tile
 @nd.kernel(threads=LANES)
-def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
+def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
     if lane == 0:
         init_barriers(full, 2, 1)
         nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = nd.ld_global_b32(weights)
+    meta[0] = weights[0]
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
-                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            meta[ahead] = nd.ld_global_b32(weights + uint64(4 * ahead))
-        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
-        total = uint32(total + meta[stage] * tile[stage, lane])
+                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
+                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
+            meta[ahead] = weights[ahead]
+        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
+        total = total + meta[stage] * tile[stage, lane]
         cuda.syncwarp()
-    nd.st_global_b32(out + uint64(4 * lane), total)
+    out[lane] = total
 
 
 # %% most_stages

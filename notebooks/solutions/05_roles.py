@@ -77,265 +77,199 @@ def producer_parity(lap):
 
 # %% consumer
 def build_persistent(stages):
-    STAGES = stages
-    advance = make_advance(stages)
+    shared = layout(stages, empty=CONSUMERS)  # one lane of each consumer warp
+    ring, issue = shared.ring, make_issue(shared)
 
-    @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
-        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+    @nd.kernel(threads=THREADS, shared=shared)
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
+        shared.init()
+        tiles, tid, warp, lane = shared.tiles.view(), cuda.threadIdx.x, nd.warp(), nd.lane()
+        state = ring.start()
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    acquire(ring, state)
-                    issue(ring, state, data, tiles, item * TILES + i)
-                    state = advance(state)
-                item = int32(item + stride)
+                    ring.acquire(state)
+                    issue(data, state, item * TILES + i)
+                    state = ring.advance(state)
+                item += stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
-                    wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(part, lane, total)
+                    ring.wait(state)
+                    total = work(tiles, state.stage, consumer, total)
                     cuda.syncwarp()
                     if lane == 0:
-                        release(ring, state)
-                    state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                        ring.release(state)
+                    state = ring.advance(state)
+                out[item, tid - LANES] = total
+                item += stride
 
     return persistent
 
 
 # %% consumer wrong: before it does, all of them must have read
 def build_persistent(stages):
-    STAGES = stages
-    advance = make_advance(stages)
+    shared = layout(stages, empty=CONSUMERS)  # one lane of each consumer warp
+    ring, issue = shared.ring, make_issue(shared)
 
-    @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
-        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+    @nd.kernel(threads=THREADS, shared=shared)
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
+        shared.init()
+        tiles, tid, warp, lane = shared.tiles.view(), cuda.threadIdx.x, nd.warp(), nd.lane()
+        state = ring.start()
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    acquire(ring, state)
-                    issue(ring, state, data, tiles, item * TILES + i)
-                    state = advance(state)
-                item = int32(item + stride)
+                    ring.acquire(state)
+                    issue(data, state, item * TILES + i)
+                    state = ring.advance(state)
+                item += stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
-                    wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(part, lane, total)
+                    ring.wait(state)
+                    total = work(tiles, state.stage, consumer, total)
                     if lane == 0:
-                        release(ring, state)
-                    state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                        ring.release(state)
+                    state = ring.advance(state)
+                out[item, tid - LANES] = total
+                item += stride
 
     return persistent
 
 
 # %% consumer wrong: Here every lane arrives
 def build_persistent(stages):
-    STAGES = stages
-    advance = make_advance(stages)
+    shared = layout(stages, empty=CONSUMERS)  # one lane of each consumer warp
+    ring, issue = shared.ring, make_issue(shared)
 
-    @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
-        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+    @nd.kernel(threads=THREADS, shared=shared)
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
+        shared.init()
+        tiles, tid, warp, lane = shared.tiles.view(), cuda.threadIdx.x, nd.warp(), nd.lane()
+        state = ring.start()
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    acquire(ring, state)
-                    issue(ring, state, data, tiles, item * TILES + i)
-                    state = advance(state)
-                item = int32(item + stride)
+                    ring.acquire(state)
+                    issue(data, state, item * TILES + i)
+                    state = ring.advance(state)
+                item += stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
-                    wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(part, lane, total)
-                    release(ring, state)
-                    state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                    ring.wait(state)
+                    total = work(tiles, state.stage, consumer, total)
+                    ring.release(state)
+                    state = ring.advance(state)
+                out[item, tid - LANES] = total
+                item += stride
 
     return persistent
 
 
 # %% consumer wrong: Nobody gives the stage back
 def build_persistent(stages):
-    STAGES = stages
-    advance = make_advance(stages)
+    shared = layout(stages, empty=CONSUMERS)  # one lane of each consumer warp
+    ring, issue = shared.ring, make_issue(shared)
 
-    @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
-        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+    @nd.kernel(threads=THREADS, shared=shared)
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
+        shared.init()
+        tiles, tid, warp, lane = shared.tiles.view(), cuda.threadIdx.x, nd.warp(), nd.lane()
+        state = ring.start()
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    acquire(ring, state)
-                    issue(ring, state, data, tiles, item * TILES + i)
-                    state = advance(state)
-                item = int32(item + stride)
+                    ring.acquire(state)
+                    issue(data, state, item * TILES + i)
+                    state = ring.advance(state)
+                item += stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
-                    wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(part, lane, total)
+                    ring.wait(state)
+                    total = work(tiles, state.stage, consumer, total)
                     cuda.syncwarp()
-                    state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                    state = ring.advance(state)
+                out[item, tid - LANES] = total
+                item += stride
 
     return persistent
 
 
 # %% consumer wrong: the producer never comes
 def build_persistent(stages):
-    STAGES = stages
-    advance = make_advance(stages)
+    shared = layout(stages, empty=CONSUMERS)  # one lane of each consumer warp
+    ring, issue = shared.ring, make_issue(shared)
 
-    @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
-        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+    @nd.kernel(threads=THREADS, shared=shared)
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
+        shared.init()
+        tiles, tid, warp, lane = shared.tiles.view(), cuda.threadIdx.x, nd.warp(), nd.lane()
+        state = ring.start()
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    acquire(ring, state)
-                    issue(ring, state, data, tiles, item * TILES + i)
-                    state = advance(state)
-                item = int32(item + stride)
+                    ring.acquire(state)
+                    issue(data, state, item * TILES + i)
+                    state = ring.advance(state)
+                item += stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
-                    wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(part, lane, total)
+                    ring.wait(state)
+                    total = work(tiles, state.stage, consumer, total)
                     cuda.syncthreads()
                     if lane == 0:
-                        release(ring, state)
-                    state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                        ring.release(state)
+                    state = ring.advance(state)
+                out[item, tid - LANES] = total
+                item += stride
 
     return persistent
 
 
 # %% consumer wrong: Release after the work
 def build_persistent(stages):
-    STAGES = stages
-    advance = make_advance(stages)
+    shared = layout(stages, empty=CONSUMERS)  # one lane of each consumer warp
+    ring, issue = shared.ring, make_issue(shared)
 
-    @nd.kernel(threads=THREADS)
-    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
-        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid = int32(cuda.threadIdx.x)
-        warp, lane = int32(tid // LANES), int32(tid % LANES)
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        state = first_state()
-        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+    @nd.kernel(threads=THREADS, shared=shared)
+    def persistent(data: nd.u64, out: nd.uint32[:, :], items: nd.i32):
+        shared.init()
+        tiles, tid, warp, lane = shared.tiles.view(), cuda.threadIdx.x, nd.warp(), nd.lane()
+        state = ring.start()
+        item, stride = cuda.blockIdx.x, cuda.gridDim.x
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    acquire(ring, state)
-                    issue(ring, state, data, tiles, item * TILES + i)
-                    state = advance(state)
-                item = int32(item + stride)
+                    ring.acquire(state)
+                    issue(data, state, item * TILES + i)
+                    state = ring.advance(state)
+                item += stride
         else:
             while item < items:
-                consumer, total = int32(warp - 1), uint32(0)
+                consumer, total = warp - 1, uint32(0)
                 for _ in range(TILES):
-                    wait(ring, state)
-                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    ring.wait(state)
                     cuda.syncwarp()
                     if lane == 0:
-                        release(ring, state)
-                    total = work(part, lane, total)
-                    state = advance(state)
-                place = item * (CONSUMERS * LANES) + tid - LANES
-                nd.st_global_b32(out + uint64(4) * uint64(place), total)
-                item = int32(item + stride)
+                        ring.release(state)
+                    total = work(tiles, state.stage, consumer, total)
+                    state = ring.advance(state)
+                out[item, tid - LANES] = total
+                item += stride
 
     return persistent
 

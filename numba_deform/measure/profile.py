@@ -194,7 +194,8 @@ class Profile:
         return self.text()
 
     def _repr_html_(self):
-        return f"<pre>{html.escape(self.text())}</pre>"
+        style = "white-space:pre;overflow-x:auto;font-size:0.8em;line-height:1.35"  # a row stays a row
+        return f'<pre style="{style}">{html.escape(self.text())}</pre>'
 
     def document(self):
         """Totals, roofline and lines, as JSON's types."""

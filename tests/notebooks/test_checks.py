@@ -356,16 +356,16 @@ def scope_before(name, *words):
     return scope_of(name, *words)
 
 
-ASK = "nd.mbarrier_try_wait_parity(bar, uint32(parity))"
+ASK = "nd.mbarrier_try_wait_parity(bar, parity)"
 PATIENT = "while nd.mbarrier_try_wait_parity(bar, parity) == 0:\n        pass"
 INSIDE = "0 <= row < height and 0 <= column < width"
 READS = "if {}:\n                for dy"
-TILE = "03_tile", "import numpy", "CHANNELS, POINTS =" , "ROOM = "
+TILE = "03_tile", "import numpy", "CHANNELS, POINTS =" , "PAIRS = "
 STAGES = "04_stages", "import numpy", "def work(", "ROW_BYTES ="
-STORE = "meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))"
-MEET = "        cuda.syncwarp()\n    nd.st"
+STORE = "meta[ahead % 2] = weights[ahead]"
+MEET = "        cuda.syncwarp()\n    out["
 ROLES = "05_roles", "import numpy", "def work("
-GIVE_BACK = "cuda.syncwarp()\n                    if lane == 0:\n                        release(ring, state)"
+GIVE_BACK = "cuda.syncwarp()\n                    if lane == 0:\n                        ring.release(state)"
 DEBUGGING = "06_debugging", "import numpy", "STAGES, ITEMS", "LANES = 32", "POINTS, THREADS =", "EMPTY, WRITING"
 SYNC = "cuda.syncwarp()\n    nd.st"
 LOOK = "nd.ld_acquire_cta_shared_b32(flag)"
@@ -393,7 +393,7 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             (f"tries = 0\n    while tries < 300 and not {ASK}:\n        tries += 1", "after 300 questions"),
             (f"if not {ASK}: {ASK}", "after 2 questions"),
             (ASK, "before anything has happened"),
-            (PATIENT.replace("parity)", "uint32(0))"), "the same parity every time"),
+            (PATIENT.replace("parity)", "0)"), "the same parity every time"),
             (f"while True:\n        if {ASK} != 0: break", None),
             ("nd.mbarrier_wait(bar, parity)", None),
         )),
@@ -433,14 +433,14 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
              "Half"),
             ("x0 > -2 and x0 <= width - 1 and y0 >= -1 and y0 < height", None),
         )),
-        (TILE, "skip", [("e(full)\n", "e(full); nd.mbarrier_arrive(full)\n")], "A lane arrives twice"),
+        (TILE, "skip", [("full.arrive()\n", "full.arrive(); full.arrive()\n")], "A lane arrives twice"),
         # -- lesson 4
         *((STAGES, "mend", [(old, new)], words) for old, new, words in (
             (STORE, "    if lane == 0: " + STORE, "is each lane's own"),
             (STORE, STORE.replace("ahead % 2]", "1]"), "All weights go into one entry"),
-            (STORE, STORE.replace("4 * ahead", "4 * i"), "the weight of the one before it"),
+            (STORE, STORE.replace("weights[ahead]", "weights[i]"), "the weight of the one before it"),
             (MEET, MEET.replace("cuda.sync", "if lane == 0: cuda.sync"), "One lane alone"),
-            (MEET, MEET.replace("cuda.syncwarp()", "nd.mbarrier_arrive(uint32(full + 8 * stage))"), "the "
+            (MEET, MEET.replace("cuda.syncwarp()", "nd.mbarrier_arrive(full + 8 * stage)"), "the "
              "producer's"),
             (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncwarp"), "Brackets are missing"),
             (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncthreads()"), None),
@@ -449,10 +449,10 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
         *((ROLES, "consumer", [(GIVE_BACK, back)], words) for back, words in (
             (GIVE_BACK.replace("lane == 0", "tid == LANES"), "Only some of the 3 consumer warps"),
             (GIVE_BACK.replace("lane == 0", "warp == 1 and lane == 0"), "Only some of the 3 consumer warps"),
-            (GIVE_BACK.replace("state)", "first_state())"), "another stage than it has read"),
-            (GIVE_BACK.replace("state)", "advance(state))"), "another stage than it has read"),
-            (GIVE_BACK.replace("release(ring, state)", "commit(ring, state, TILE_BYTES)"), "on *full*"),
-            (GIVE_BACK.replace("release(ring, state)", "nd.mbarrier_arrive(full_barrier(ring, state))"),
+            (GIVE_BACK.replace("state)", "ring.start())"), "another stage than it has read"),
+            (GIVE_BACK.replace("state)", "ring.advance(state))"), "another stage than it has read"),
+            (GIVE_BACK.replace("ring.release(state)", "ring.expect(state, TILE_BYTES)"), "on *full*"),
+            (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.full(state))"),
              "on *full*"),
             (GIVE_BACK.replace("lane == 0", "lane < 2"), "More than one lane of a warp"),
             (f"if lane == 0: cuda.syncwarp(); {GIVE_BACK.split(':')[1].strip()}", "outside of any branch"),

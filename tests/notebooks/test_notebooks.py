@@ -64,7 +64,7 @@ def test_no_cell_twice(name):
 
 LONG = ("04_stages", "05_roles", "07_how_fast", "08_half_a_variant", "09_your_variant", "10_adding",
         "11_tensor_cores", "12_clusters", "13_flash_attention",
-        "14_profiling")  # fmt: skip
+        "14_profiling", "15_cuda")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,21 @@ def test_solutions_are_of_this_notebook(name):
     exercises = [cell.exercise for cell in lessons.cells(name) if cell.exercise]
     assert len(exercises) >= 3 and len(set(exercises)) == len(exercises)
     assert sorted(exercises) == sorted(lessons.answers(name))
+
+
+CAST = re.compile(r"(?<![\w.])(?:nd\.)?(?:u?int(?:8|16|32|64)|[iu](?:32|64))\(([^)]*)")
+
+
+@pytest.mark.parametrize("name", [name for name in lessons.NOTEBOOKS if name < "06"])
+def test_the_first_kernels_have_no_casts(name):
+    """Types are written at parameters, and where a sum of words begins: ``uint32(0)``."""
+    cells = [*lessons.cells(name), *(right.cell for right, _ in lessons.answers(name).values())]
+    assert [found[0] for cell in cells for found in CAST.finditer(cell.source) if found[1] != "0"] == []
+
+
+def test_casts_are_found():
+    text = "a = uint64(4 * i); b = nd.i32(x), np.uint32(5), print(uint32(0))"
+    assert [found[1] for found in CAST.finditer(text)] == ["4 * i", "x", "0"]
 
 
 @each_notebook

@@ -4,10 +4,12 @@ a program it writes those anew whose compiler is there."""
 import importlib.util
 import json
 import re
+import tempfile
 import types
 from pathlib import Path
 from unittest.mock import patch
 
+from numba_deform.course.lessons import lesson15
 from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -78,6 +80,14 @@ def of_cuda(name, *options):
     return tidied(cuda_kernels.compiled(KERNELS / f"{name}.cu", options))
 
 
+def of_lesson(name):
+    """The PTX of lesson 15's ring with that fault, by NVRTC, as of the readers' lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / lesson15.FILE
+        file.write_text(lesson15.source(name))
+        return tidied(cuda_kernels.compiled(file, compiler="nvrtc"))
+
+
 # --- Triton -------------------------------------------------------------------------------------------
 METADATA = ("name", "num_warps", "num_ctas", "shared", "global_scratch_size", "profile_scratch_size",
             "tensordesc_meta")  # fmt: skip
@@ -112,6 +122,9 @@ if __name__ == "__main__":
     if cuda_kernels.nvcc():
         for name in CUDA:
             (KERNELS / f"{name}.ptx").write_text(of_cuda(name))
+    if importlib.util.find_spec("cuda"):
+        for name in lesson15.CHANGES:
+            (lesson15.FOLDER / f"ring_{name}.ptx").write_text(of_lesson(name))
     if importlib.util.find_spec("triton"):
         for name in TRITON:
             text, said = of_triton(name, FAULT=0)

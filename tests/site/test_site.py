@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOKED_AT = (
     "index", "notebooks/README", "notebooks/01_boxes", "notebooks/04_stages", "notebooks/06_debugging",
     "notebooks/08_half_a_variant", "notebooks/10_adding", "notebooks/11_tensor_cores", "notebooks/12_clusters",
-    "notebooks/13_flash_attention", "notebooks/14_profiling", "notebooks/a_model",
+    "notebooks/13_flash_attention", "notebooks/14_profiling", "notebooks/15_cuda", "notebooks/a_model",
     "notebooks/site/playground", "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured",
     "bench/INTRINSICS", "bench/FAULTS", "bench/TABLE", "bench/SIDE_BY_SIDE", "CONTRIBUTING",
 )  # fmt: skip

@@ -76,7 +76,8 @@ def test_a_wheel_is_complete(tmp_path):
     assert probe[1] == 0 and "PASS" in probe[2], probe
     assert lessons[1] == 0 and str(package / "notebooks") in lessons[2], lessons
     assert len(list(copies.glob("*.ipynb"))) == len(list((ROOT / "notebooks").glob("[0-9]*.py")))
-    quoted = set(re.findall(r'results\("(\w+)"\)', "".join(f.read_text() for f in own.rglob("lesson*.py"))))
+    texts = [file.read_text() for file in (*own.rglob("lesson*.py"), *(ROOT / "notebooks").glob("[0-9]*.py"))]
+    quoted = set(re.findall(r'results\("(\w+)"\)', "".join(texts)))
     assert {path.stem for path in (package / "bench" / "results").iterdir()} == quoted
 
 

@@ -73,6 +73,19 @@ def _place(file):
     return name
 
 
+class InCells:
+    """What ``shown`` shows, with ``In [3]`` for the file of a cell."""
+
+    def __init__(self, shown):
+        self.shown = shown
+
+    def __repr__(self):
+        return shorten(repr(self.shown))
+
+    def _repr_html_(self):
+        return shorten(self.shown._repr_html_())
+
+
 class Shown:
     """The report of ``fault``, an exception that a lesson is about, or None where there was none."""
 

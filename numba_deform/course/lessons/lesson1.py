@@ -134,7 +134,7 @@ def block_corner(kernel, engine=None):
         picture = np.random.default_rng(1).standard_normal((high, wide, channels)).astype(np.float16)
         maps = TensorMapArray([TensorMap.of(picture, (channels, width, height))])
         out = poison(across * down, height, width, channels, dtype=np.float16)
-        run(kernel, across * down, (maps, out, across), engine=engine)
+        run(kernel, across * down, (maps, out.reshape(len(out), -1), across), engine=engine)
         _require_boxes(out, maps[0], picture, across)
     return "Every box of the picture arrived once, each in its place."
 

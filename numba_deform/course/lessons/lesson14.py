@@ -5,6 +5,7 @@ import numpy as np
 from ...compiler.sass import ToolMissing
 from ...device.packages import CudaMissing
 from ...measure import pipelines
+from .display import InCells
 from .exercise import Wrong, exercise, number, require
 
 SIDE, BANKS, SECTOR = 32, 32, 32  # of a tile; of shared memory; bytes of a piece of global memory
@@ -21,7 +22,7 @@ def profile(kernel, data):
 def show(kernel, data):
     """The :func:`profile`, or None, with the reason printed, where there is no compiler."""
     try:
-        return profile(kernel, data)
+        return InCells(profile(kernel, data))
     except (CudaMissing, ToolMissing) as error:
         print(f"No machine code to profile here: {error}.")
         return None

@@ -52,7 +52,7 @@ def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
         f"The sums of item {wrong[0] if len(wrong) else 0} are not those of its tiles.",
     )
     where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
-    return timeline.decode(marks, title, where)
+    return timeline.decode(marks, title, where, kernel.shared)
 
 
 def measured(*names, pattern="local(2)"):
@@ -72,7 +72,7 @@ def measured_timeline():
 
 # --- exercises ------------------------------------------------------------------------------------
 @exercise(
-    "Count calls of an arrive, not threads that exist: who calls commit, who calls release, in one lap?"
+    "Count calls of an arrive, not threads that exist: who calls expect, who calls release, in one lap?"
 )
 def counts(answer):
     """answer(producers, consumers, arrivals) -> (count of full, count of empty)."""
@@ -154,11 +154,11 @@ def _why_not_given_back(fault, built):
          "come: the syncwarp stands outside of any branch."),
         (missing and f"pending {CONSUMERS} of" not in fault.what, f"Only some of the {CONSUMERS} consumer "
          "warps give the stage back. *Each* of them has a lane that does."),
-        (kind is faults.MissedPhase or many and " on full[" in fault.what, "That is "
-         "an arrival on *full*, as the producer's commit is. Consumers give a stage back on empty."),
-        ((many or kind is faults.UnobservedPhase) and "release(" in source and "(ring,state)" not in source,
+        (kind is faults.MissedPhase or many and " on ring.full[" in fault.what, "That is "
+         "an arrival on *full*, as the producer's expect is. Consumers give a stage back on empty."),
+        ((many or kind is faults.UnobservedPhase) and "release(" in source and "release(state)" not in source,
          "It gives back another stage than it has read. In which state has it waited?"),
-        (many and under_if(built, "release", "lane", "consumer", "warp"), "Empty was "
+        (many and under_if(built, "ring.release", "lane", "consumer", "warp"), "Empty was "
          "initialised for one arrival of each consumer warp. More than one lane of a warp comes through this "
           "`if`."),
     )  # fmt: skip
