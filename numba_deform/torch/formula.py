@@ -41,7 +41,7 @@ def backward_of(
 ):  # fmt: skip
     """The gradients of value, locations and weights, in their types; an empty tensor for what is not wanted."""
     call = _Samples(value, shapes, starts, locations, weights, num_points, method)
-    batch, _, heads, channels = value.shape
+    batch, size, heads, channels = value.shape
     check_grad_out(grad_out.shape, (batch, locations.shape[1], heads * channels))
     given = grad_out.to(call.dtype).unflatten(2, (heads, 1, channels))
     of_table, by_weight, by_location = torch.zeros_like(call.table), [], []
@@ -56,7 +56,7 @@ def backward_of(
         by_weight.append(of_weight)
         across, down = (slopes * weight.unsqueeze(-1)).unbind(-1)
         by_location.append(torch.stack([across * width, down * height], -1))
-    of_plane = of_table[:-1].reshape(batch, heads, -1, channels).transpose(1, 2)
+    of_plane = of_table[:-1].reshape(batch, heads, size, channels).transpose(1, 2)
     return (
         of_plane.to(value.dtype).contiguous() if of_value else value.new_empty(0),
         torch.cat(by_location, 3).reshape(locations.shape).to(locations.dtype)
