@@ -104,12 +104,12 @@ class _Samples:
             return
         x, y = x - 0.5, y - 0.5
         near = (x > -1) & (x < width) & (y > -1) & (y < height)
-        strange = ~(x.isfinite() & y.isfinite())  # such a location makes its row no number
+        strange = ~(x.isfinite() & y.isfinite())  # such a location makes its row no number, and its gradient
+        nothing = (x + y) * torch.zeros_like(x).masked_fill(strange, torch.nan)
         x, y = x.where(near, 0), y.where(near, 0)
         left, top = x.detach().floor(), y.detach().floor()
         right, bottom = x - left, y - top  # how near they are
         left, top = left.long(), top.long()
-        nothing = torch.zeros_like(x).masked_fill(strange, torch.nan)
         for dy, dx in CORNERS:
             row, column = top + dy, left + dx
             real = near & (row >= 0) & (row < height) & (column >= 0) & (column < width)
