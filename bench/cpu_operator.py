@@ -7,9 +7,10 @@ without a patch, ``grid_sample`` PyTorch's kernel alone, for each level laid out
 weights. They take turns for several rounds, since others use the machine: medians, and the median of each
 round's ratio to eager. ``both`` is forward and backward with all three gradients.
 
-Two times. ``_ms`` is the clock's, with two threads: on a machine that others use, too, the threads of PyTorch
-wait for one another, and a ratio flatters ``own``, whose threads do not. ``_cpu_ms`` is the processor's, with
-one thread: what others do is not in it, but for what they leave of the caches.
+Two times. ``_ms`` is the clock's, with two threads: on a machine that others use, PyTorch's threads wait for
+one another (asleep; awake they take ten times as long there), which flatters ``own``, whose threads do not.
+``_cpu_ms`` is the processor's, with one thread: what others do is not in it, but for what they leave of the
+caches.
 
 ``difference`` is that to eager of the same numbers in float32, in 16 bits too: there eager itself, on a CPU,
 reads pixels of 16-bit positions, some from outside of its tensors (``eager_difference``, ``eager_nan``).
@@ -28,6 +29,8 @@ import statistics
 import time
 from pathlib import Path
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when PyTorch is imported
+
 import torch
 from torch.nn import functional
 from transformers.models.d_fine.modeling_d_fine import multi_scale_deformable_attention_v2
@@ -37,7 +40,7 @@ from numba_deform import preset
 from numba_deform.measure import record
 from numba_deform.torch import ms_deform_attn
 
-THREADS, MOST_ROUNDS, LEAST_ROUNDS = 2, 9, 3
+THREADS, MOST_ROUNDS = 2, 9
 CASES = [
     ("rtdetr-decoder", {}), ("dfine-decoder", {}), ("detr-decoder", {}), ("dino-decoder", {}),
     *(("detr-decoder", {"dtype": dtype}) for dtype in ("float64", "bfloat16", "float16")),
@@ -117,17 +120,18 @@ def seconds(call, clock):
     return clock() - started
 
 
-def peak_mib(call):
-    """What a call adds to this process at most, in MiB."""
+def first_call(call):
+    """(what it gives, milliseconds of the processor, what it added to this process at most, in MiB)."""
     def status(field):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith(field)).split()[1]) / 1024
 
     ctypes.CDLL(None).malloc_trim(0)  # what is free goes back, or a call would take it and add nothing
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = status("VmRSS")
-    call()
-    return status("VmHWM") - before
+    before, started = status("VmRSS"), time.process_time()
+    found = call()
+    taken = time.process_time() - started
+    return found, 1e3 * taken, status("VmHWM") - before
 
 
 def before_of(file):
@@ -164,43 +168,41 @@ def difference(found, wanted):
     return max(errors)
 
 
-def in_turn(calls, clock, limit):
-    """[{name: milliseconds by that clock}], an item for each round, for about so many seconds."""
-    times, started = [], time.perf_counter()
-    while len(times) < MOST_ROUNDS:
-        past = time.perf_counter() - started
-        if times and past > limit and (len(times) >= LEAST_ROUNDS or past > LEAST_ROUNDS * limit):
-            break
+def in_turn(calls, clock, limit, times):
+    """``times``, [{name: milliseconds by that clock}], with more rounds, for about so many seconds."""
+    started = time.perf_counter()
+    while len(times) < MOST_ROUNDS and (not times or time.perf_counter() - started < limit):
         times.append({name: 1e3 * seconds(call, clock) for name, call in calls.items()})
     return times
 
 
 def measure(case, both, limit, before):
     """What a row says of one pass, or of both."""
-    row = {"passes": "both" if both else "forward"}
-    wanted = results(case.in_float32(), "eager", both)
-    row["difference"] = difference(results(case, "own", both), wanted)
-    if case.is_narrow:
-        found = results(case, "eager", both)
-        row["eager_difference"] = difference(found, wanted)
-        row["eager_nan"] = sum(int(tensor.isnan().sum()) for tensor in found)
-        del found
-    del wanted
-    calls = {which: functools.partial(case.run, which, both) for which in ("own", "eager", "grid_sample")}
-    times = in_turn(calls, time.perf_counter, limit)
-    row |= {"load": os.getloadavg()[0], "rounds": len(times)}
-    row |= {f"{which}_ms": statistics.median(t[which] for t in times) for which in calls}
-    row["own_to_eager"] = statistics.median(t["own"] / t["eager"] for t in times)
-    row |= {f"{which}_mib": peak_mib(calls[which]) for which in ("own", "eager")}
-    if before:
-        row["before_mib"] = peak_mib(functools.partial(before, case, both))
-    del calls["grid_sample"]
+    row, calls, given, times = {"passes": "both" if both else "forward"}, {}, {}, {}
     torch.set_num_threads(1)
-    times = in_turn(calls, time.process_time, limit)
+    for which in ("own", "eager"):
+        calls[which] = functools.partial(results, case, which, both)
+        given[which], times[which], row[f"{which}_mib"] = first_call(calls[which])
+    if before:
+        row["before_mib"] = first_call(functools.partial(before, case, both))[2]
+    if case.is_narrow:
+        wanted = results(case.in_float32(), "eager", both)
+        row["eager_difference"] = difference(given["eager"], wanted)
+        row["eager_nan"] = sum(int(tensor.isnan().sum()) for tensor in given["eager"])
+    row["difference"] = difference(given["own"], wanted if case.is_narrow else given["eager"])
+    given = wanted = None
+    row |= spread(calls, in_turn(calls, time.process_time, limit, [times]), "_cpu")
     torch.set_num_threads(THREADS)
-    row["cpu_rounds"] = len(times)
-    row |= {f"{which}_cpu_ms": statistics.median(t[which] for t in times) for which in calls}
-    return {**row, "own_to_eager_cpu": statistics.median(t["own"] / t["eager"] for t in times)}
+    calls["grid_sample"] = functools.partial(case.run, "grid_sample", both)
+    row["load"] = os.getloadavg()[0]
+    return row | spread(calls, in_turn(calls, time.perf_counter, limit, []), "")
+
+
+def spread(names, times, kind):
+    """What a row says of such rounds."""
+    row = {f"{name}{kind}_ms": statistics.median(t[name] for t in times) for name in names}
+    ratio = statistics.median(t["own"] / t["eager"] for t in times)
+    return {f"rounds{kind}": len(times), **row, f"own_to_eager{kind}": ratio}
 
 
 def main():
@@ -213,6 +215,10 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(THREADS)
     rows = []
+    for changes in ({}, {"dtype": "float64"}):  # what is compiled, and how large that is, is no row's
+        warm = Case("rtdetr-decoder", changes)
+        for which in ("own", "eager"):
+            warm.run(which, False), warm.run(which, True)
     for name, changes in CASES:
         if options.only and name not in options.only:
             continue
