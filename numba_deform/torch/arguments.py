@@ -110,7 +110,7 @@ def numbers_from(name, nested):
         return tuple([number for height, width in nested for number in (height, width)])
     except (TypeError, ValueError):
         rule = "a number" if name == "level_start_index" else "a height and a width"
-        raise OperatorError(f"{name}={nested}: it is {rule} for each level") from None
+        raise OperatorError(f"{name}={nested!r}: it is {rule} for each level") from None
 
 
 def starts_of(shapes):

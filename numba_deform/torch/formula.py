@@ -41,7 +41,7 @@ def backward_of(
 ):  # fmt: skip
     """The gradients of value, locations and weights, in their types; an empty tensor for what is not wanted."""
     call = _Samples(value, shapes, starts, locations, weights, num_points, method)
-    batch, _, heads, channels = value.shape
+    batch, size, heads, channels = value.shape
     check_grad_out(grad_out.shape, (batch, locations.shape[1], heads * channels))
     given = grad_out.to(call.dtype).unflatten(2, (heads, 1, channels))
     of_table, by_weight, by_location = torch.zeros_like(call.table), [], []
@@ -56,7 +56,7 @@ def backward_of(
         by_weight.append(of_weight)
         across, down = (slopes * weight.unsqueeze(-1)).unbind(-1)
         by_location.append(torch.stack([across * width, down * height], -1))
-    of_plane = of_table[:-1].reshape(batch, heads, -1, channels).transpose(1, 2)
+    of_plane = of_table[:-1].reshape(batch, heads, size, channels).transpose(1, 2)
     return (
         of_plane.to(value.dtype).contiguous() if of_value else value.new_empty(0),
         torch.cat(by_location, 3).reshape(locations.shape).to(locations.dtype)
@@ -104,12 +104,12 @@ class _Samples:
             return
         x, y = x - 0.5, y - 0.5
         near = (x > -1) & (x < width) & (y > -1) & (y < height)
-        strange = ~(x.isfinite() & y.isfinite())  # such a location makes its row no number
+        strange = ~(x.isfinite() & y.isfinite())  # such a location makes its row no number, and its gradient
+        nothing = (x + y) * torch.zeros_like(x).masked_fill(strange, torch.nan)
         x, y = x.where(near, 0), y.where(near, 0)
         left, top = x.detach().floor(), y.detach().floor()
         right, bottom = x - left, y - top  # how near they are
         left, top = left.long(), top.long()
-        nothing = torch.zeros_like(x).masked_fill(strange, torch.nan)
         for dy, dx in CORNERS:
             row, column = top + dy, left + dx
             real = near & (row >= 0) & (row < height) & (column >= 0) & (column < width)

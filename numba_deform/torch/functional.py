@@ -35,7 +35,8 @@ def ms_deform_attn(
     memory than the kernels; vmap makes one call with a larger batch. torch.onnx.export with dynamo=True gets
     ``grid_sample``; see :func:`decompositions` for other runtimes.
 
-    A location that is NaN or infinite makes its row NaN on a CPU, and on a GPU under :func:`propagate_nan`.
+    A location that is NaN or infinite makes its row NaN on a CPU, and on a GPU under :func:`propagate_nan` and
+    where PyTorch's operations compute it.
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
     given = value, spatial_shapes, level_start_index, sampling_locations, attention_weights

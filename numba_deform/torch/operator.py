@@ -263,11 +263,12 @@ def _with_vmap(operator, places):
         for i in places:
             dim, tensor = in_dims[i], arguments[i]
             tensor = tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
+            both = info.batch_size, tensor.shape[1]  # either may be 0
             arguments[i] = tensor.expand(info.batch_size, *tensor.shape[1:]).flatten(0, 1)
         found = operator(*arguments)
         if isinstance(found, torch.Tensor):
-            return found.unflatten(0, (info.batch_size, -1)), 0
-        split = [t.unflatten(0, (info.batch_size, -1)) if t.ndim > 1 else t for t in found]
+            return found.unflatten(0, both), 0
+        split = [t.unflatten(0, both) if t.ndim > 1 else t for t in found]
         return tuple(split), tuple(0 if t.ndim > 1 else None for t in found)
 
     return call

@@ -107,6 +107,27 @@ def test_func(called):
     assert torch.allclose(hessian, exact)
 
 
+def test_locations_that_are_no_numbers():
+    """Their gradients are none, as torch.autograd has it; what has nothing to do with them is as it was."""
+    tensors = drawn()
+    plain = torch.func.grad(loss, argnums=(0, 1, 2))(*tensors)
+    strange = torch.zeros(1, 2, 2, 2, 2, dtype=torch.bool)
+    for i, bad in enumerate((float("nan"), float("inf"))):
+        tensors[1][0, 1, 0, i, 1, i] = bad
+        strange[0, 1, 0, i, 1] = True
+    learning = [t.clone().requires_grad_() for t in tensors]
+    wanted = torch.autograd.grad(call(*learning).sum(), learning)
+    for found, exact in zip(torch.func.grad(lambda *t: call(*t).sum(), argnums=(0, 1, 2))(*tensors), wanted,
+                            strict=True):  # fmt: skip
+        assert torch.allclose(found, exact, equal_nan=True)
+    assert torch.equal(wanted[1].isnan().all(-1), strange) and torch.equal(wanted[2].isnan(), strange)
+    found = torch.func.grad(loss, argnums=(0, 1, 2))(*tensors)
+    for one, other in zip(found[1:], plain[1:], strict=True):
+        assert torch.equal(one[:, 0], other[:, 0]) and one[:, 1, 0].isnan().any()
+    tangent = torch.func.jvp(call, tuple(tensors), tuple(drawn(seed=5)))[1].unflatten(2, (2, 2))
+    assert torch.equal(tangent.isnan().all(-1), strange.any(-1).any(-1))
+
+
 def test_forward_mode():
     tensors, tangents = drawn(), drawn(seed=5)
     with forward_ad.dual_level():

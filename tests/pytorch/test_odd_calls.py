@@ -43,6 +43,77 @@ def test_empty(empty):
     assert torch.export.export(Model(), plain).module()(*plain).shape == shape
 
 
+def call(*tensors):
+    return Model()(*tensors)
+
+
+def loss(*tensors):
+    return call(*tensors).sin().sum()
+
+
+def penalty(*tensors):
+    """Gradients of the squares of gradients."""
+    learning = [t.clone().requires_grad_() for t in tensors]
+    first = torch.autograd.grad(loss(*learning), learning, create_graph=True)
+    return torch.autograd.grad(sum(g.pow(2).sum() for g in first), learning)
+
+
+def twice(*tensors):
+    return [torch.stack([t, t]) for t in tensors]
+
+
+def exported(*tensors):
+    program = torch.export.export(Model(), tensors).run_decompositions(decompositions())
+    return program.module()(*tensors)
+
+
+WITHOUT_ANYTHING = {
+    "func.grad": (torch.func.grad(loss, argnums=(0, 1, 2)), "gradients"),
+    "func.jvp": (lambda *t: torch.func.jvp(call, t, t), "outputs"),
+    "second gradients": (penalty, "gradients"),
+    "vmap": (lambda *t: torch.func.vmap(call)(*twice(*t)).unbind(), "outputs"),
+    "gradients of each": (lambda *t: [g.sum(0) for g in torch.func.vmap(
+        torch.func.grad(loss, argnums=(0, 1, 2)))(*twice(*t))], "gradients"),
+    "compiled for any size": (torch.compile(call, dynamic=True, backend="aot_eager"), "outputs"),
+    "traced": (lambda *t: torch.jit.trace(Model(), t)(*t), "outputs"),
+    "decomposed": (exported, "outputs"),
+    "autocast": (torch.autocast("cpu", torch.bfloat16)(call), "outputs"),
+    "in float64": (lambda *t: call(*(each.double() for each in t)), "outputs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("empty", ["batch", "queries", "heads"])
+@pytest.mark.parametrize("way", WITHOUT_ANYTHING)
+def test_empty_every_way(way, empty):
+    inputs = drawn(**{empty: 0})
+    run, what = WITHOUT_ANYTHING[way]
+    found = run(*inputs)
+    if what == "outputs":
+        outs = found if isinstance(found, tuple) else (found,)
+        assert all(out.shape == call(*inputs).shape for out in outs)
+    else:
+        for gradient, tensor in zip(found, inputs, strict=True):
+            assert gradient.shape == tensor.shape and not gradient.any()
+
+
+def test_vmap_of_nothing():
+    inputs = [t[:0] for t in twice(*drawn())]
+    assert torch.func.vmap(call)(*inputs).shape == (0, 2, 3, 8)
+    found = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2)))(*inputs)
+    assert [t.shape for t in found] == [t.shape for t in inputs]
+
+
+@pytest.mark.parametrize("empty", ["batch", "queries"])
+def test_an_empty_layer(empty):
+    layer = MSDeformAttn(16, 2, 2, 3)
+    batch, queries = {"batch": (0, 3), "queries": (2, 0)}[empty]
+    out = layer(torch.randn(batch, queries, 16), torch.rand(batch, queries, 2, 2),
+                torch.randn(batch, 26, 16), SHAPES)  # fmt: skip
+    assert out.shape == (batch, queries, 16)
+    out.sum().backward()
+    assert not any(p.grad.any() for name, p in layer.named_parameters() if "offsets" in name)
+
+
 # --- what is refused -------------------------------------------------------------------------------
 def on_meta(i):
     return [t.to("meta") if k == i else t for k, t in enumerate(drawn())]
@@ -99,6 +170,25 @@ REFUSED = {
     "no shapes": (
         lambda: ms_deform_attn(drawn()[0], None, None, *drawn()[1:]),
         "^spatial_shapes=None: it is a height and a width"),
+    "no pairs": (
+        lambda: ms_deform_attn(drawn()[0], "ab", None, *drawn()[1:]),
+        "^spatial_shapes='ab': it is a height and a width"),
+    "an empty level": (
+        lambda: ms_deform_attn(drawn()[0], [[5, 4], [0, 3]], None, *drawn()[1:]),
+        r"^spatial_shapes=\[\[5, 4\], \[0, 3\]\]: sizes are >= 1"),
+    "a start before value": (
+        lambda: ms_deform_attn(drawn()[0], SHAPES, [0, -6], *drawn()[1:]),
+        r"^level_start_index\[1\]=-6 with 6 positions does not lie inside S=26"),
+    "one number of points": (
+        lambda: ms_deform_attn(drawn()[0], SHAPES, None, *drawn()[1:], num_points=torch.tensor(3)),
+        r"^num_points=tensor\(3\): it is an integer for each level"),
+    "quantized": (
+        lambda: Model()(torch.quantize_per_tensor(drawn()[0], 0.1, 0, torch.qint8), *drawn()[1:]),
+        "^value is quantized; it must be strided"),
+    "float8": (
+        lambda: Model()(drawn()[0].to(torch.float8_e4m3fn), *drawn()[1:]), "^value has dtype float8_e4m3fn"),
+    "weights that are true or false": (
+        lambda: Model()(*drawn()[:2], drawn()[2] > 0.5), "^attention_weights has dtype bool"),
     "complex": (
         lambda: Model()(drawn(dtype=torch.complex64)[0], *drawn()[1:]), "^value has dtype complex64"),
     "scripted": (lambda: torch.jit.script(ms_deform_attn), "^torch.jit.script cannot compile ms_deform_attn"),

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from numba_deform import ConfigError, OperatorError, reference, relative_error  # noqa: E402
 from numba_deform.attention.reference import reference_gradients  # noqa: E402
-from numba_deform.torch import formula, ms_deform_attn, prepare  # noqa: E402
+from numba_deform.torch import cpu, formula, ms_deform_attn, prepare  # noqa: E402
 
 SHAPES = [[5, 4], [2, 3], [1, 1]]
 STARTS = [0, 20, 26]
@@ -116,6 +116,44 @@ def test_opcheck(overload, change):
         torch.library.opcheck(backward, call)
 
 
+OTHER_CALLS = {
+    "flat": (torch.float32, (3, 6, 3), "default"), "discrete": (torch.float32, None, "discrete"),
+    "flat and discrete": (torch.float64, (1, 2, 4), "discrete"), "float64": (torch.float64, None, "default"),
+    "bfloat16": (torch.bfloat16, None, "default"), "float16": (torch.float16, (3, 6, 3), "default"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OTHER_CALLS)
+def test_opcheck_of_other_calls(kind):
+    dtype, points, method = OTHER_CALLS[kind]
+    value, locations, weights = drawn(dtype, points or (3, 3, 3), flat=points is not None)
+    call = value, *LISTS, locations, weights, points, method
+    torch.library.opcheck(torch.ops.numba_deform.ms_deform_attn.lists, call)
+    call = torch.randn(2, 3, 8).to(dtype), *(t.detach() if isinstance(t, torch.Tensor) else t for t in call)
+    torch.library.opcheck(backward, (*call, False, True, False))
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_results_are_the_same_in_any_number_of_threads(dtype, threads, monkeypatch):
+    """Also the gradient of value, in which many samples meet. Each call has several parts."""
+    monkeypatch.setattr(cpu, "GRAIN", 64)
+    inputs, given = drawn(dtype, (7, 7, 7)), torch.randn(2, 3, 8).to(dtype)
+    results = []
+    for number in (1, 2, 3, 4):
+        threads(number)
+        for _ in range(2):
+            out = ms_deform_attn(inputs[0], SHAPES, STARTS, *inputs[1:])
+            results.append((out, *torch.autograd.grad(out, inputs, given)))
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
 def test_any_strides():
     value, locations, weights = drawn(learning=False)
     moved = [permuted(t) for t in (value, locations, weights)]
@@ -170,7 +208,8 @@ def test_locations_that_are_no_numbers():
     strange[:, 1, 0, 1] = True
     assert of_value.isfinite().all() and torch.equal(of_weights.isnan(), strange)
     assert torch.equal(of_locations.isnan().all(-1), strange)
-    assert torch.allclose(of_value, gradients[1][0])
+    for one, other in zip(*gradients, strict=True):
+        assert torch.allclose(one, other, equal_nan=True)
     plain = [t.detach() for t in inputs]
     for one, other in zip(*(b(given, plain[0], *LISTS, *plain[1:]) for b in (backward, formula.backward_of)),
                           strict=True):  # fmt: skip
