@@ -3,7 +3,7 @@
     python bench/predicted.py predict [--only seen] [--limit SECONDS]  # rows that are not there
     python bench/predicted.py summary                         # again, from the rows that are there
     python bench/predicted.py shares                          # of what each warp of a pipeline does
-    python bench/predicted.py lesson                          # lesson 9's variant, which no GPU has timed yet
+    python bench/predicted.py lesson                          # lesson 9's variant beside two others
     python bench/predicted.py --table                         # the tables of bench/PREDICTED.md
 
 Each row of these files is bound as on the GPU, the blocks of one SM are emulated, and ``measure.predict`` plays
@@ -41,7 +41,7 @@ from numba_deform.workloads.presets import preset
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 RESULT = RESULTS / "predicted.json"
-LESSON, BESIDE = "level-ring stages=3 warps=8", ("direct", "tma-fastest")  # and what it is compared with
+LESSON = "level_ring_bench"  # lesson 9's variant and two others, timed on an H200
 SHARES = "timeline_phase2"  # what each warp of phase2 does on the seeds' shape, recorded on an H200
 FILES = ("sweep_stages_encoder", "tune_encoder", "types_decoders", "types_encoders", "types_seeds",
          "pipelines_detr", "pipelines_seeds", "counted")  # fmt: skip
@@ -110,9 +110,8 @@ def predicted(row):
         found = predict(run, repeats=parts)
     except Exception as error:
         return row | {"left_out": f"{type(error).__name__}: {error}"[:200]}
-    measured = row["measured_us"]
     return row | {
-        "predicted_us": found.microseconds, "error": found.microseconds / measured - 1 if measured else None,
+        "predicted_us": found.microseconds, "error": found.microseconds / row["measured_us"] - 1,
         "interval_us": [*found.interval],
         "binds": found.binds, "busy": {unit: round(share, 3) for unit, share in found.busy.items()},
         "reasons": {reason: round(share, 3) for reason, share in found.reasons.items()}, "parts": parts,
@@ -179,9 +178,7 @@ def predict_shares():
 def predict_lesson():
     """Write what is predicted for lesson 9's variant, which its notebook registers, and those beside it."""
     runpy.run_path(str(ROOT / "notebooks" / "09_your_variant.py"))
-    rows = [row for row in recorded(("pipelines_seeds",)) if row["variant"] in BESIDE and is_seen(row)]
-    rows.append({**rows[0], "file": None, "gpu": None, "variant": LESSON, "measured_us": None, "config": None})
-    record.write(RESULTS / "level_ring.json", None, [predicted(row) for row in rows])
+    record.write(RESULTS / "level_ring.json", None, [predicted(row) for row in recorded((LESSON,))])
 
 
 def write(rows, shares=None):
