@@ -29,12 +29,11 @@ from pathlib import Path
 
 import numpy as np
 
-from numba_deform.engines.sass import emulate
 from numba_deform.engines.sass.units import CONSTANTS
 from numba_deform.measure import record, timeline
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
-from numba_deform.measure.predict import blocks_of_one_sm, predict, resident_blocks
+from numba_deform.measure.predict import TIE, emulate_bound, predict, resident_blocks
 from numba_deform.measure.systems import plan_operator
 from numba_deform.workloads.presets import preset
 
@@ -102,11 +101,7 @@ def predicted(row):
             parts = next(d for d in range(1, batch + 1)
                          if batch % d == 0 and (samples / d <= MOST_SAMPLES or d == batch))  # fmt: skip
             case, bound = bound_of(row, parts) if parts > 1 else (case, bound)
-        only, enough = blocks_of_one_sm(bound.blocks, held)
-        out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
-        args = bound.arguments((*case.arrays, out))
-        run = emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, only=only, traced=True,
-                      enough=enough)  # fmt: skip
+        run, _ = emulate_bound(case, bound, timed=True)
         found = predict(run, repeats=parts)
     except Exception as error:
         return row | {"left_out": f"{type(error).__name__}: {error}"[:200]}
@@ -202,7 +197,7 @@ def summary(rows):
 def figures(rows):
     errors = sorted(abs(row["error"]) for row in rows)
     factors = sorted(row["measured_us"] / row["predicted_us"] for row in rows)
-    right = wrong = apart_right = apart = 0
+    right = wrong = apart_right = apart = ranked_right = ranked = 0
     groups = defaultdict(list)
     for row in rows:
         groups[key_of(row)[:-1]].append(row)
@@ -212,11 +207,15 @@ def figures(rows):
         high, low = max(a["measured_us"], b["measured_us"]), min(a["measured_us"], b["measured_us"])
         if high / low - 1 > APART:
             apart, apart_right = apart + 1, apart_right + (product > 0)
+        high, low = max(a["predicted_us"], b["predicted_us"]), min(a["predicted_us"], b["predicted_us"])
+        if high / low - 1 > TIE:
+            ranked, ranked_right = ranked + 1, ranked_right + (product > 0)
     return {
         "rows": len(rows), "median_percent": 100 * statistics.median(errors), "worst_percent": 100 * errors[-1],
         "within_12_percent": sum(error <= 0.12 for error in errors),
         "within_30_percent": sum(error <= 0.30 for error in errors), "pairs_apart": apart,
         "pairs_in_order": apart_right / apart if apart else None,
+        "ranked": ranked, "ranked_in_order": ranked_right / ranked if ranked else None,
         "kendall_tau": (right - wrong) / (right + wrong) if right + wrong else None,
         "measured_by_predicted": [factors[int(share * (len(factors) - 1))] for share in (0.05, 0.5, 0.95)],
         "most_seconds": max(row["seconds"] for row in rows),
@@ -233,12 +232,14 @@ def constants():
 def table():
     """Markdown: the figures, then every row."""
     document = json.loads(RESULT.read_text())
-    heads = "rows", "how many", "median error", "worst", "within 30 %", "pairs in order", "Kendall's tau"
+    heads = ("rows", "how many", "median error", "worst", "within 30 %", "pairs in order", "no tie, in order",
+             "Kendall's tau")  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, found in document["summary"].items():
         lines.append(
             f"| {name} | {found['rows']} | {found['median_percent']:.1f} % | {found['worst_percent']:.0f} % "
             f"| {found['within_30_percent']} | {_told(found['pairs_in_order'])} of {found['pairs_apart']} "
+            f"| {_told(found['ranked_in_order'])} of {found['ranked']} "
             f"| {_told(found['kendall_tau'])} |")  # fmt: skip
     heads = ("file", "workload", "pattern", "type", "variant", "measured, us", "predicted, us", "off", "binds")
     lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]

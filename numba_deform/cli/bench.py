@@ -27,6 +27,7 @@ from .output import console, counting, say
 
 CPU_SAMPLES = 50_000  # of one workload on the CPU engine: about a minute for each variant
 GPU_SECONDS = 3  # the sweeps of bench/results took 1 to 2.5 a row on an H200, and compiling
+MODEL_SECONDS = 30  # of the blocks of one SM
 CHILD_SECONDS = 1  # to start one, for a few entries
 BACKWARD = BACKWARD_KERNEL.name
 SETTINGS = ("repeats", "seed", "limit", "warm_up", "retry")
@@ -42,17 +43,17 @@ def run_bench(options):
     own = [entry for entry in entries if entry.variant in PIPELINES]
     if own:
         return _bench_own(own, [entry for entry in entries if entry not in own], options)
-    workloads, peers = _workloads(options), _peers(options)
-    gpu = _gpu(options, workloads)
+    workloads, peers, model = _workloads(options), _peers(options), options.get("engine") == "model"
+    gpu = None if model else _gpu(options, workloads)
     counters = options.get("profile", False)
     if counters and not gpu:
         raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
     # What bench tells of: compiling, every check, every peer and the timing, and counters.
     of_each = len(entries) * (2 if counters else 1) + (len(peers) + 1 if gpu else 0)
     total, steps = bool(gpu) + len(workloads) * of_each, itertools.count()
-    with counting(_seconds(gpu, workloads)) as advance:
+    with counting(MODEL_SECONDS if model else _seconds(gpu, workloads)) as advance:
         document = bench(
-            gpu, workloads, entries, peer_names=peers, profile=counters,
+            gpu, workloads, entries, peer_names=peers, profile=counters, model=model,
             progress=lambda text: advance(next(steps), total, text), **_settings(options),
         )  # fmt: skip
     _show(document, options)
@@ -186,13 +187,17 @@ def _workloads(options, patterns=()):
 
 def _gpu(options, workloads):
     """The GPU, or None with engine=cpu; says what to do where there is none."""
+    if options.get("engine") == "model":
+        raise UsageError("engine=model predicts variants of the forward pass; for a pipeline of your own: "
+                         "numba-deform profile load=FILE.py time=1")  # fmt: skip
     if options.get("engine") != "cpu":
         try:
             return find_gpu()
         except GpuMissing as error:
             raise UsageError(
                 f"times need a GPU: {str(error).rstrip('.')}; engine=cpu{' workload=tiny' * bool(workloads)} "
-                "gives the CPU engine's virtual cycles instead, which are not measured"
+                "gives the CPU engine's virtual cycles instead, which are not measured, and engine=model "
+                "times that a model of an H200 predicts"
             ) from None
     for workload in workloads:
         if workload.samples > CPU_SAMPLES:

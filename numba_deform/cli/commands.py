@@ -198,7 +198,8 @@ command(
     keys.DTYPE_LIST, keys.REPEATS, Key("warm_up", COUNT, "runs before each timed one, default 1"),
     Key("profile", FLAG, "counters by Nsight Compute, if it is installed"),
     Key("peers", TEXT, f"1 for all ({', '.join(keys.PEERS)}), 0, or names and module:function", alone="1"),
-    keys.SEED, keys.LIMIT, keys.ENGINE_KEY, keys.OUT, keys.MARKDOWN,
+    Key("engine", one_of(*keys.ENGINES, "model"), "cpu: virtual cycles; model: predicted, without a GPU"),
+    keys.SEED, keys.LIMIT, keys.OUT, keys.MARKDOWN,
 )  # fmt: skip
 command(
     "sweep", "bench:run_sweep", "yes",
@@ -308,7 +309,7 @@ def help(options):
     first = f" {command.first.upper()}" if command.first else ""
     more += " PROGRAM.py ... or -m MODULE ..." * command.program
     print(f"numba-deform {command.name}{first}{more}")
-    can_do_without = command.gpu == "yes" and keys.ENGINE_KEY in command.keys
+    can_do_without = command.gpu == "yes" and any(key.name == "engine" for key in command.keys)
     without = "; without one, engine=cpu gives virtual cycles" if can_do_without else ""
     print(f"{command.about}; {GPU[command.gpu]}{without}\n")
     rows = [(k.name, k.help + f" ({k.kind.accepts})" * (k.kind is not TEXT)) for k in command.keys]

@@ -13,7 +13,7 @@ from ..measure.bench import Entry
 from ..measure.bench import task_of as task_of_entry
 from ..measure.case import Case
 from ..measure.pipelines import counters_task, launch_for
-from ..measure.predict import blocks_of_one_sm, predict, resident_blocks
+from ..measure.predict import emulate_bound, predict, resident_blocks
 from ..measure.profile import NSIGHT, Profile
 from ..measure.profiled import profile_program
 from .commands import RIGHT
@@ -33,18 +33,12 @@ def variant(pairs):
     source = choose_source({"workload": "tiny", **options}, "cpu")
     say("workload", source.text)
     if _wants(options, "cpu"):
-        case, timed, only, enough = Case(source.load()), _timed(options), options.get("only"), None
+        case, timed, only = Case(source.load()), _timed(options), options.get("only")
         bound, _ = case.bind(chosen.name, parameters, resident=resident_blocks if timed else None)
-        if timed and only is None:
-            held = resident_blocks(bound.kernel, bound.shared_bytes)
-            only, enough = blocks_of_one_sm(bound.blocks, held)
-        out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
         with lasting(None):
-            args = bound.arguments((*case.arrays, out))
-            run = emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, only=only, traced=timed,
-                          enough=enough)  # fmt: skip
+            run, out = emulate_bound(case, bound, only, timed)
         samples = int(np.prod(case.arrays[2].shape))
-        if only is None:
+        if only is None and not timed:
             say("error", f"{case.error(out):.2e} against float64")
         _print(Profile(chosen.name, run, {"sample": samples}, predict(run) if timed else None), options)
     if _wants(options, "gpu"):

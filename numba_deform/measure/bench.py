@@ -28,6 +28,7 @@ from ..workloads.presets import PRESETS, preset
 from . import ceilings, counters, peers, record
 from .case import case_of, case_on
 from .parameters import parse_like, show
+from .predict import emulate_bound, predict, resident_blocks
 from .worker import Worker, explain
 
 DELAY_CYCLES = 600_000  # 0.3 ms: longer than Python takes to queue a launch
@@ -153,6 +154,8 @@ def measure_entry(task):
     ``outside`` its windows; on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU engine
     ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of times."""
     case, entry = case_of(task["engine"], task["workload"], task["seed"]), task["entry"]
+    if task["engine"] == "model":
+        return predict_entry(case, entry)
     if entry.linked and not case.gpu:
         raise ConfigError("linked", 1, "the CPU engine runs neither form of the GPU's code")
     bound, why = entry.bind(case)
@@ -172,6 +175,17 @@ def measure_entry(task):
         (times,) = time_round_by_round(case.gpu, [case.launcher(bound)], task["repeats"])
         result |= record.spread(times)
     return result
+
+
+def predict_entry(case, entry):
+    """``predicted_ms`` of one entry on an H200, the ``interval_ms`` of it, and the unit that ``binds``. Nothing
+    is compared: only the blocks of one SM run."""
+    if entry.linked:
+        raise ConfigError("linked", 1, "predicted are the kernels as they are launched, with all PTX in them")
+    bound, _ = case.bind(entry.variant, dict(entry.parameters), resident=resident_blocks)
+    found = predict(emulate_bound(case, bound, timed=True)[0])
+    times = {"predicted_ms": found.microseconds / 1e3, "interval_ms": [time / 1e3 for time in found.interval]}
+    return {"config": dataclasses.asdict(bound.config), "measured": False, **times, "binds": found.binds}
 
 
 def measure_here(task, measure=measure):
@@ -242,13 +256,14 @@ def _compile(task, architecture):
         return
 
 
-def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1,
+def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1, model=False,
           progress=lambda text: None, profile=False, isolated=True, with_ceilings=True):  # fmt: skip
     """A JSON document: rows of all entries, peers and ceilings, for each of ``workloads``.
 
     limit          seconds that the check of one entry may take, its compilation included
     progress       ``progress(text)`` is told what goes on
-    gpu            None: the CPU engine's virtual time stands in the rows, marked as not measured
+    gpu            None: the CPU engine's virtual time stands in the rows, marked as not measured; or, with
+                   ``model``, the time that a model of an H200 predicts
     isolated       False: entries are checked in this process, as those always are that only it knows
                    (``registry.register``, but not those of a file: ``registry.load``)
     with_ceilings  False: none is measured
@@ -256,7 +271,7 @@ def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.
                    raises ToolMissing at once where there is no Nsight Compute"""
     if profile:
         counters.find_ncu()
-    rows, ceiling_rows, engine = [], [], "gpu" if gpu else "cpu"
+    rows, ceiling_rows, engine = [], [], "gpu" if gpu else "model" if model else "cpu"
     with shared_directory():
         if gpu:
             progress("compiling")

@@ -20,6 +20,7 @@ from ..engines.sass.units import HOPPER, QUARTERS, SMS
 
 # Of measured by predicted times of the rows that were held back: where nine of ten lie (bench/PREDICTED.md).
 LOW, HIGH, HELD_BACK = 0.70, 1.19, 40
+TIE = 0.1  # predicted times that lie further apart are in the order that was measured, nearly always
 ENOUGH = 300_000  # instructions of warps that stand for a large grid
 
 
@@ -92,6 +93,18 @@ def blocks_of_one_sm(blocks, held):
     """(the numbers of the first SM's blocks, ``enough`` for ``emulate``: of a large grid a part will do, if all
     SMs hold fewer than ``held`` of it)"""
     return list(range(0, blocks, SMS)), None if blocks <= held else ENOUGH
+
+
+def emulate_bound(case, bound, only=None, timed=False):
+    """(the Run, the output) of a Bound on the arrays of its ``Case``, of the blocks ``only``. ``timed``: traced
+    for ``predict``, and if no others are asked for, of the blocks of one SM."""
+    enough = None
+    if timed and only is None:
+        only, enough = blocks_of_one_sm(bound.blocks, resident_blocks(bound.kernel, bound.shared_bytes))
+    out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
+    args = bound.arguments((*case.arrays, out))
+    run = emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, only=only, traced=timed, enough=enough)
+    return run, out
 
 
 def predict(run, constants=HOPPER, repeats=1):

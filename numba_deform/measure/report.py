@@ -9,6 +9,7 @@ from ..engines.words import closest
 from ..kernels.registry import VARIANTS, current_name
 from ..workloads.presets import PRESETS
 from .parameters import show
+from .predict import HELD_BACK, TIE
 from .timeline import SERIES
 
 # Markers and dashes say the same as the colours once more.
@@ -38,6 +39,11 @@ CEILING_NAMES = {"l1": "tiles through L1", "shared": "tiles from shared memory",
                  "add-fp16": "additions in fp16", "add-fixed": "additions in 64-bit integers"}  # fmt: skip
 LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "launch": "launch",
           "add-fp32": "additions", "add-fixed": "additions"}  # fmt: skip
+
+
+PREDICTED = (f"predicted for an H200 by a model of an SM, not measured (bench/PREDICTED.md: {HELD_BACK} rows), "
+             f"and nothing compared; those of one place are a tie, within {TIE:.0%}")  # fmt: skip
+PLACED = "place", "ms", "nine of ten within", "busiest"
 
 
 def load(path):
@@ -109,6 +115,24 @@ def _mebibytes(row):
 def _counted(row):
     counts = row["profile"]
     return [format(counts[key] / unit, how) if key in counts else "" for _, key, unit, how in COUNTERS]
+
+
+def _places(rows):
+    """The rows with their ``place`` among those of their workload: whatever is within TIE of the first of a
+    place shares it."""
+    placed = []
+    for _, own in itertools.groupby(rows, _where):
+        first, place = 0.0, 0
+        for number, row in enumerate(own, 1):
+            if row["predicted_ms"] > first * (1 + TIE):
+                first, place = row["predicted_ms"], number
+            placed.append({**row, "place": place})
+    return placed
+
+
+def _predicted(row):
+    least, most = row["interval_ms"]
+    return str(row["place"]), f"{row['predicted_ms']:.3f}", f"{least:.3f} .. {most:.3f}", row["binds"]
 
 
 def _ceiling(row):
@@ -203,6 +227,7 @@ def _parts(document):
         *((f"{caption(document)}; {how}", ("virtual cycles", "error"), rows,
            lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"))
           for how, rows in _by_fetch(_having(document, "virtual_cycles")).items()),
+        (PREDICTED, PLACED, _places(_having(document, "predicted_ms")), _predicted),
         ("ceilings, for the same number of tiles or bytes", ("ms", "cycles/tile", "configuration"),
          [row for row in document.get("ceilings", ()) if row["best"]], _ceiling),
         ("counters of one launch, by Nsight Compute", [heading for heading, *_ in COUNTERS],

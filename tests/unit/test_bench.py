@@ -399,6 +399,27 @@ def test_bench_on_the_cpu_engine(no_child):
     assert "not measured" in report.markdown(document)
 
 
+def test_places_of_predicted_times():
+    """Whatever is within a tenth of the first of a place shares it; each workload has places of its own."""
+    row = {"kind": "variant", "pattern": "", "dtype": "float16", "num_query": None, "interval_ms": [0.5, 3]}
+    times = {"tiny": (2.3, 1.0, 1.09, 1.11, 2.2), "quick": (5.0,)}
+    rows = [{**row, "workload": name, "variant": f"v{n}", "predicted_ms": ms, "binds": "l2"}
+            for name, many in times.items() for n, ms in enumerate(many)]  # fmt: skip
+    lines = report.markdown(record.document(None, rows, kind="bench", workloads=[], ceilings=[])).splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "l2" in line]
+    told = [(workload, variant, place) for workload, variant, place, *_ in cells]
+    assert told == [("quick", "v0", "1"), ("tiny", "v1", "1"), ("tiny", "v2", "1"), ("tiny", "v3", "3"),
+                    ("tiny", "v4", "4"), ("tiny", "v0", "4")]  # fmt: skip
+
+
+def test_predicted_without_a_gpu(capsys):
+    assert COMMANDS["bench"](["engine=model", "variants=direct,tma:stages=9999", "workload=tiny"]) == 1
+    said = capsys.readouterr().out
+    assert "predicted for an H200" in said and "data path" in said and "stages" in said
+    with pytest.raises(UsageError, match="engine=model predicts variants of the forward pass"):
+        COMMANDS["bench"](["engine=model", "what=gradients"])
+
+
 @no_gpu
 def test_commands_without_a_gpu(tmp_path, capsys):
     for command, words in (("bench", []), ("sweep", [f"out={tmp_path / 'a.json'}"])):
