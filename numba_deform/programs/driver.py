@@ -295,8 +295,8 @@ def argument(kind, value, back):
         array = _array(value, back)
         # Numba reads whole numbers of the same size by the declared sign, whatever the array's is.
         whole = array.dtype.kind in "iu" and isinstance(kind.dtype, types.Integer)
-        if whole and array.itemsize * 8 == kind.dtype.bitwidth:
-            array = array.view(as_dtype(kind.dtype))
+        if whole and array.itemsize * 8 == kind.dtype.bitwidth and array.dtype != as_dtype(kind.dtype):
+            array = np.ndarray.view(array, as_dtype(kind.dtype))  # not that of a class of Numba's
         return array
     if isinstance(kind, types.Integer) and not hasattr(value, "__index__"):
         raise TypeError(f"argument {value!r} is no whole number, and {kind} is declared")

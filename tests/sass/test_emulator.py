@@ -96,7 +96,7 @@ def test_a_profile():
     stored = max(found.lines, key=lambda line: line.counts["sectors"])
     assert "out[k, row] =" in stored.text
     assert sum(line.counts["executed"] for line in found.lines) == found.totals["instructions"]
-    assert stored.place in found.text() and "<pre>" in found._repr_html_()
+    assert stored.place in found.text() and "<pre " in found._repr_html_()
     assert found.document()["totals"]["instructions"] == found.totals["instructions"]
 
 
