@@ -92,7 +92,8 @@ def came_from(line, called):
         refuse(
             f"The line is right, and called = {called} is not. ",
             (called == line_of("wait(&empty"), "That is the producer's wait. This one waits on `full`."),
-            (called == repeats, "That is a call inside of `wait`. Which `.loc` is of that line, and where was it inlined?"),
+            (called == repeats, "That is a call inside of `wait`. Which `.loc` is of that line? Where was it "
+             "inlined?"),
             (True, "The call is at the outer end of the chain of `inlined_at`: file, line, column."),
         )
     return f"Line {asks} asks, in `is_over`. `wait` asks again and again, and line {waits} calls `wait`."
