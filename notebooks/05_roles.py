@@ -400,7 +400,7 @@ for name, ms in check.measured("roles-recompute", "roles-shared", "roles-shuffle
     print(f"{name:15}  {taken.metadata:4} B of metadata a block  {ms:.2f} ms")
 
 # %% [markdown]
-# `shuffle` wins by 3 %, and needs no memory for it. `shared` takes 1.5 KB, and its reads must come after its
+# `shuffle` wins by 1 %, and needs no memory for it. `shared` takes 1.5 KB, and its reads must come after its
 # writes. What orders the producers' writes before the consumers' reads? The full barrier does. `expect` is an
 # arrival, so it *releases*, and `wait` *acquires*. Whatever a producer lane wrote before its arrival is
 # visible after the wait. If one lane arrives for its warp, a `syncwarp` has to collect the other lanes'
@@ -417,7 +417,7 @@ for name, ms in check.measured(*names).items():
     print(f"{name:17} {ms:.2f} ms  {'#' * round(25 * ms)}")
 
 # %% [markdown]
-# Roles lose. `roles-shared` takes 1.37 times as long as `tma-fp32`, which does the same arithmetic with
+# Roles lose. `roles-shared` takes 1.34 times as long as `tma-fp32`, which does the same arithmetic with
 # warps that do everything. Even the best of the family, `warp-specialized` with 4 + 8 warps, larger stages
 # and packed arithmetic (two fp16 numbers in one instruction), is slower than `tma`. Here is the timeline of
 # `roles-shared`, recorded on the H200:
@@ -482,7 +482,7 @@ print(
 # Roles pay when one instruction brings much. A producer's cost is *per instruction*. So let one instruction
 # bring a large box from which hundreds of samples read. Then a single producer warp feeds fifteen consumer
 # warps. `window` works this way. It is this package's fastest kernel where samples lie near their queries:
-# 0.320 ms, against 0.493 for plain loads (`bench/TABLE.md`). The same holds for matrix products, whose
+# 0.319 ms, against 0.492 for plain loads (`bench/TABLE.md`). The same holds for matrix products, whose
 # tiles are large.
 #
 # Warp specialization is neither fast nor slow in itself. It moves the loading to a few warps. This helps if
