@@ -439,6 +439,7 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             ("nd.mbarrier_arrive(full.at())", None),
             ("full.expect(0)", None),
             ("full.wait(0)", "has to arrive all the same"),
+            ("full.release()", "it has arrive, at, expect,"),
         )),
         # -- lesson 4
         *((STAGES, "mend", [(old, new)], words) for old, new, words in (
