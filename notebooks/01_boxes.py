@@ -491,5 +491,5 @@ pictures.numbers(
 # - Nearly everything is a multiple of 16 bytes, the innermost coordinate included. The destination is a
 #   multiple of 128.
 #
-# We have said that the barrier counts 6144 bytes, and trusted four lines. [Lesson 2](02_barrier.py) opens
+# We have said that the barrier counts 6144 bytes, and trusted three lines. [Lesson 2](02_barrier.py) opens
 # the barrier.

@@ -351,7 +351,7 @@ lessons.show_fault(
 # ## Exercise 3: a patient wait
 #
 # Write the wait that all kernels of this package use. It returns when the phase of `parity` is over, and
-# not before, however often it has to ask.
+# not before, however often it has to ask. `bar` is an address, as `full` was above.
 
 
 # %% exercise="patient_wait"

@@ -174,6 +174,10 @@ print("the first channels, in float64:", exact[:4].round(4))
 #
 # `lower_and_fraction` is the arithmetic that you did by hand: the index of the lower neighbour, and the rest.
 # It writes `float32(0.5)`, because a plain `0.5` is a float64, and would make all of it one.
+# `nd.function` makes it a function that kernels can call. `nd.lane()` is a thread's number in its warp.
+#
+# `full` is an `nd.Barrier`, as in lesson 1. Its `full.expect`, `full.arrive` and `full.wait` are lesson 2's
+# `mbarrier_arrive_expect_tx`, `mbarrier_arrive` and `mbarrier_wait`, without the address.
 #
 # A tile has 4 pixels of 32 channels of 2 bytes: 256 bytes. It arrives packed, pixel by pixel: top left, top
 # right, bottom left, bottom right, 64 bytes each.
@@ -326,7 +330,7 @@ check.pixel(pixel)
 
 
 # %% exercise="skip"
-@cuda.jit(device=True, forceinline=True)
+@nd.function
 def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
@@ -397,8 +401,9 @@ inlined = nd.cp_async_bulk_tensor_3d.ptx.inline_text()
 print(inlined.replace("; ", ";\n  ").replace(" [tile]", "\n      [tile]"))
 
 # %% [markdown]
-# `shared.init`, `full.expect` and `full.wait` are made of such instructions, too. Here are those behind the
-# other lines of the kernel, without the parameters:
+# `shared.init`, `full.expect` and `full.wait` are made of such instructions, too. Here they are, with those
+# for the map and the fp16 numbers, without the parameters. (An index such as `tiles[p, dy, dx, lane]` needs
+# none: Numba writes that load itself.)
 
 # %%
 for line in (
@@ -407,7 +412,6 @@ for line in (
     nd.fence_proxy_tensormap_acquire_sys,
     nd.mbarrier_arrive_expect_tx,
     nd.mbarrier_try_wait_parity,
-    nd.ld_shared_b32,
     nd.cvt_f32_f16_lo,
 ):
     moves = (".reg", "ld.param", "st.param", "ret")

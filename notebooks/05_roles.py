@@ -47,10 +47,11 @@ print(f"kernels run on: {engine}")
 # A block has one producer warp and three consumer warps. A tile has 3 KB, one for each consumer. All warps
 # run the same kernel. `if warp == 0` sends them different ways, and they never meet again.
 #
-# Shared memory has names from here on. `nd.Shared` lays it out, and `nd.Ring` has the barriers of all stages
-# and the arithmetic of lesson 4: `ring.start`, `ring.advance`, `ring.acquire`, `ring.expect`, `ring.full`,
-# `ring.wait`, `ring.release`. `shared.init` makes all barriers. Only a copy still takes addresses:
-# `shared.tiles.at(stage)` is that of a stage's tile.
+# Shared memory has names again. `nd.Shared` lays it out, as in lesson 3, and `nd.Ring` has the barriers of all
+# stages and the arithmetic of lesson 4: `ring.start`, `ring.advance`, `ring.acquire`, `ring.expect` (there it
+# was `commit`), `ring.wait`, `ring.release`. `shared.init` makes all barriers. Only a copy still takes
+# addresses: `shared.tiles.at(stage)` is that of a stage's tile, and `ring.full(state)` that of the barrier
+# which counts its bytes.
 
 # %%
 LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64
@@ -481,7 +482,7 @@ print(
 # Roles pay when one instruction brings much. A producer's cost is *per instruction*. So let one instruction
 # bring a large box from which hundreds of samples read. Then a single producer warp feeds fifteen consumer
 # warps. `window` works this way. It is this package's fastest kernel where samples lie near their queries:
-# 0.320 ms, against 0.493 for plain loads (`bench/TABLE.md`). The same holds for matrix products, whose
+# 0.319 ms, against 0.492 for plain loads (`bench/TABLE.md`). The same holds for matrix products, whose
 # tiles are large.
 #
 # Warp specialization is neither fast nor slow in itself. It moves the loading to a few warps. This helps if

@@ -45,11 +45,12 @@ print(check.listing("bytes"))
 # %% [markdown]
 # You can read it: `full`, `empty`, `expect`, `wait` by parity. Each of the small functions, such as
 # `arrive`, is one PTX instruction in an `asm` statement. They stand above the kernel, in lines 1 to 38, and
-# they are right. The map comes as a parameter, `const __grid_constant__`.
+# they are right. The map comes as a parameter, `const __grid_constant__`. `#pragma unroll 1` keeps a loop a
+# loop, so that the PTX stays short.
 #
 # `-lineinfo` makes nvcc note the lines (for NVRTC it is `--generate-line-info`). We have stored the PTX, so
-# you need no compiler yet. `nd.from_ptx` makes kernels of it, by their names. You hand over what the host
-# would.
+# you need no compiler yet. `nd.from_ptx` makes kernels of it, by their names. It takes the names of their
+# parameters, which PTX does not know. You hand over what the host would.
 
 
 # %%
@@ -65,8 +66,8 @@ def run(ptx):
 #
 # Here is how the consumers wait, in PTX. A `.loc` says where the instructions below it are from: the number
 # of the file (`ring.cu` is 1), the line and the column. After `inlined_at` comes where the function was
-# called. No call is left, for the compiler has put the function's body in its place. A call inside of
-# another gives a chain of them.
+# called. No call is left, for the compiler has put the function's body in its place. If that call
+# was inlined too, then another `.loc` says where: the one with this line and column. So there is a chain.
 
 # %%
 print(check.loop_around(check.ptx("bytes"), "try_wait"))

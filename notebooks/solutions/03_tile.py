@@ -182,7 +182,7 @@ def pixel(location, size):
 
 
 # %% skip
-@cuda.jit(device=True, forceinline=True)
+@nd.function
 def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
@@ -226,7 +226,7 @@ def attend_near(
 
 
 # %% skip wrong: has to arrive all the same
-@cuda.jit(device=True, forceinline=True)
+@nd.function
 def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
@@ -270,7 +270,7 @@ def attend_near(
 
 
 # %% skip wrong: a tile that is not loaded is not expected
-@cuda.jit(device=True, forceinline=True)
+@nd.function
 def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
@@ -314,7 +314,7 @@ def attend_near(
 
 
 # %% skip wrong: This tile was not loaded
-@cuda.jit(device=True, forceinline=True)
+@nd.function
 def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
@@ -358,7 +358,7 @@ def attend_near(
 
 
 # %% skip wrong: where 2 would do
-@cuda.jit(device=True, forceinline=True)
+@nd.function
 def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
@@ -402,7 +402,7 @@ def attend_near(
 
 
 # %% skip wrong: is left out
-@cuda.jit(device=True, forceinline=True)
+@nd.function
 def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 

@@ -166,7 +166,7 @@ def build_shared(stages):
     return stages_of_a_block
 
 
-# %% shared_ring wrong: comes after the last read
+# %% shared_ring wrong: after its last read
 def build_shared(stages):
     STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS

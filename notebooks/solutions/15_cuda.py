@@ -27,7 +27,7 @@ line = 63
 called = 26
 
 
-# %% came_from wrong: Go one `inlined_at` further out
+# %% came_from wrong: Which `.loc` is of that line
 line = 26
 called = 31
 
@@ -69,7 +69,7 @@ size = "sizeof tile"
 size = "ROWS * LANES"
 
 
-# %% announced wrong: one row of a tile
+# %% announced wrong: One row of a tile has 128 bytes
 size = "sizeof tile[0][0]"
 
 
@@ -116,6 +116,16 @@ text = "            init(&empty[s], LANES + 1);"
 
 # %% counted wrong: the count of `full`
 line = 45
+text = "            init(&full[s], LANES);"
+
+
+# %% counted wrong: Line 55 was right
+line = 55
+text = "            wait(&empty[stage], round % 2);"
+
+
+# %% counted wrong: is initialised twice
+line = 46
 text = "            init(&full[s], LANES);"
 
 
@@ -177,3 +187,13 @@ text = "            init(&empty[s], LANES);"
 # %% elected wrong: Let them meet first
 line = 67
 text = "            if (threadIdx.x == LANES - 1) arrive(&empty[stage]);"
+
+
+# %% elected wrong: let one lane of the consumers arrive
+line = 67
+text = "            __syncwarp();"
+
+
+# %% elected wrong: orders no memory
+line = 67
+text = "            __ballot_sync(~0u, 1); if (threadIdx.x == 0) arrive(&empty[stage]);"

@@ -13,6 +13,10 @@ class Namespace(types.ModuleType):
         super().__init__(name)
         vars(self).update(members)
 
+    def __getattr__(self, name):
+        has = ", ".join(sorted(member for member in vars(self) if member[:1] != "_"))
+        raise AttributeError(f"{self.__name__!r} has no attribute {name!r}; it has {has}")
+
     def __reduce__(self):
         """In another process it is made again from its members."""
         members = {name: value for name, value in vars(self).items() if name[:2] != "__"}

@@ -433,7 +433,14 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
              "Half"),
             ("x0 > -2 and x0 <= width - 1 and y0 >= -1 and y0 < height", None),
         )),
-        (TILE, "skip", [("full.arrive()\n", "full.arrive(); full.arrive()\n")], "A lane arrives twice"),
+        *((TILE, "skip", [("full.arrive()\n", f"{line}\n")], words) for line, words in (
+            ("full.arrive(); full.arrive()", "A lane arrives twice"),
+            ("nd.mbarrier_arrive(full)", "A barrier with a name is no address"),
+            ("nd.mbarrier_arrive(full.at())", None),
+            ("full.expect(0)", None),
+            ("full.wait(0)", "has to arrive all the same"),
+            ("full.release()", "it has arrive, at, expect,"),
+        )),
         # -- lesson 4
         *((STAGES, "mend", [(old, new)], words) for old, new, words in (
             (STORE, "    if lane == 0: " + STORE, "is each lane's own"),
@@ -457,6 +464,9 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             (GIVE_BACK.replace("lane == 0", "lane < 2"), "More than one lane of a warp"),
             (f"if lane == 0: cuda.syncwarp(); {GIVE_BACK.split(':')[1].strip()}", "outside of any branch"),
             (GIVE_BACK.replace("lane == 0", "lane == 31"), None),
+            (GIVE_BACK.replace("ring.release(state)", "state = ring.release(state)"), "that returns nothing"),
+            (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty)"), "Call it"),
+            (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty(state))"), None),
         )),
         # -- lesson 6
         *((DEBUGGING, "rounds", [("my_rounds = POINTS", f"my_rounds = {rounds}")], words) for rounds, words in (

@@ -63,7 +63,15 @@ def test_without_a_compiler(monkeypatch):
     (lesson15.counted, (66, "out[0] = 0;"), "DataRace"),
     (lesson15.elected, (67, "__syncwarp(0xffffffff); if (threadIdx.x == 31) arrive(&empty[stage]);"), None),
     (lesson15.elected, (67, "if (threadIdx.x == 0) arrive(&full[stage]);"), "MissedPhase"),
-    (lesson15.elected, (67, ""), "arrivals that do not come"),
+    *((lesson15.elected, (67, text), "arrivals that do not come") for text in (
+        "", "__syncwarp(); if (threadIdx.x == LANES) arrive(&empty[stage]);",
+        "__syncwarp(); if (threadIdx.x == 0) arrive(&full[stage]);",
+    )),
+    (lesson15.elected, (67, "if (threadIdx.x == 31) arrive(&empty[stage]);"), "The lane that arrives does not"),
+    *((lesson15.counted, (line, text), f"Line {line} was right") for line, text in (
+        (67, ""), (67, "if (threadIdx.x == 32) arrive(&empty[stage]);"), (51, "if (threadIdx.x >= LANES) {"),
+    )),
+    (lesson15.announced, ("sizeof map",), "One row of a tile has 128 bytes"),
     (lesson15.announced, ("4 * ROWS * LANES",), None),
     (lesson15.announced, (1024,), None),
     (lesson15.announced, ("",), "no expression"),

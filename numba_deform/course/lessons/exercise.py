@@ -27,6 +27,7 @@ from numba.cuda.dispatcher import CUDADispatcher
 
 from ...compiler import Kernel
 from ...engines.cpu import SimFault
+from ...engines.faults import KernelError
 from . import display
 
 TITLES = {"hole": "Still open", "wrong": "Not yet", "right": "Right"}
@@ -150,11 +151,21 @@ def exercise(hint, faults=""):
     return wrap
 
 
+NO_NUMBER = {
+    "'Namespace'": "A barrier with a name is no address. Its operations stand behind a dot, and so does its "
+    "address: `.at()`.",
+    "'function'": "A function stands there where a number is needed. Call it.",
+    "'NoneType'": "A function that returns nothing gives None.",
+}  # what stands in the error of a kernel's own code, and what that means
+
+
 def fault_message(fault, faults=""):
     """A fault in the words of a verdict: the exercise's own sentence, then what, line and rule."""
     sentence = faults
     if isinstance(faults, dict):
         sentence = next((text for kind, text in faults.items() if isinstance(fault, kind)), "")
+    if not sentence and isinstance(fault, KernelError):
+        sentence = next((text for kind, text in NO_NUMBER.items() if kind in fault.what), "")
     lines = [sentence, f"The engine stops it: {type(fault).__name__}: {fault.what}"]
     if fault.where:
         lines.append(f"Line: {fault.where}  {fault.source or ''}")

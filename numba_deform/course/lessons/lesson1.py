@@ -280,7 +280,7 @@ def corners(come):
         )
         require(
             letter not in come or not size % 16,
-            f"{letter} does not come: {why}, no multiple of 16. The kernel ends as an illegal instruction.",
+            f"{letter} does not come: {why}, no multiple of 16. The kernel ends with an illegal instruction.",
         )
     return "Only the innermost coordinate counts, in bytes, and its sign does not matter."
 

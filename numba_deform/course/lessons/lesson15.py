@@ -92,7 +92,8 @@ def came_from(line, called):
         refuse(
             f"The line is right, and called = {called} is not. ",
             (called == line_of("wait(&empty"), "That is the producer's wait. This one waits on `full`."),
-            (called == repeats, "That is a call inside of `wait`. Go one `inlined_at` further out."),
+            (called == repeats, "That is a call inside of `wait`. Which `.loc` is of that line? Where was it "
+             "inlined?"),
             (True, "The call is at the outer end of the chain of `inlined_at`: file, line, column."),
         )
     return f"Line {asks} asks, in `is_over`. `wait` asks again and again, and line {waits} calls `wait`."
@@ -111,7 +112,7 @@ def announced(text):
         told = int(told[1] or told[2]) if told else 0
         return {
             0: "", ROWS * LANES: "That counts numbers. The barrier counts bytes, and a float has four.",
-            4 * LANES: "That is one row of a tile. A copy brings the whole box, of 8 rows.",
+            4 * LANES: f"One row of a tile has {4 * LANES} bytes. A copy brings the whole box, of 8 rows.",
             3 * box: "These are still the bytes of all stages.",
         }.get(told, f"{told} bytes are announced, and one copy brings {box}.")  # fmt: skip
 
@@ -130,6 +131,8 @@ def counted(line, text):
             (line == line_of("init(&full"), "That is the count of `full`, where the producer arrives alone."),
             (isinstance(fault, faults.ReadAfterRelease), "Now one lane arrives, before the others are done: "
              f"see the next section. Keep line {line_of(ARRIVES)}, and mend the count."),
+            (line != line_of(INIT), f"Line {line} was right. Keep it, and mend the count."),
+            (isinstance(fault, faults.LiveBarrierInit), "Now `full` is initialised twice."),
             (isinstance(fault, faults.TooManyArrivals), "More threads arrive than the barrier counts. How many "
              "consumers come to the arrival?"),
             (isinstance(fault, HANGS), "Fewer threads arrive than the barrier counts. Only the consumers do."),
@@ -153,14 +156,16 @@ def elected(line, text):
              "that barrier. Only the consumers' warp has to meet."),
             (isinstance(fault, faults.TooManyArrivals), "Now more lanes arrive than the barrier counts. Lane 0 "
              "arrives alone: when may it?"),
-            (meets and isinstance(fault, HANGS), "Only lane 0 comes to that `__syncwarp()`. It belongs before "
-             "the `if`, where all lanes pass."),
-            (isinstance(fault, HANGS), "Somebody waits for arrivals that do not come. Keep the count of 1."),
+            (re.search(r"if.*__syncwarp", text) and isinstance(fault, HANGS), "Only lane 0 comes to that "
+             "`__syncwarp()`. It belongs before the `if`, where all lanes pass."),
+            (isinstance(fault, HANGS), "The producer waits for arrivals that do not come. Keep the count of 1, "
+             "and let one lane of the consumers arrive on `empty`."),
             (not isinstance(fault, unread), ""),
             (meets, "The lanes meet too late or too early: between their last read and the arrival is right."),
             ("fence" in text, "A fence orders what one thread does. It does not wait for other lanes."),
+            ("_sync(" in text, "A shuffle or a vote orders no memory. `__syncwarp()` does."),
             ("wait(" in text, "That waits for the tile to come. Lane 0 has to know that all have read it."),
-            (True, "Lane 0 does not know that the other lanes have read. Let them meet first."),
+            (True, "The lane that arrives does not know that the others have read. Let them meet first."),
         )  # fmt: skip
 
     runs = _judge(_replaced("elected", line, text), explain)

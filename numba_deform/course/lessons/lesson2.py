@@ -7,11 +7,11 @@ from collections import Counter
 from unittest import mock
 
 import numpy as np
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda, uint32, uint64
 
 from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
-from ...device.memory import ld_shared_b32, shared_address, st_global_b32
+from ...device.memory import global_at, shared_address
 from ...device.sync import fence_mbarrier_init
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
@@ -224,7 +224,6 @@ def parity(passes, use_parity):
 
 WORDS, THREADS = 64, 32
 BYTES = 4 * WORDS
-ROOM = 2 * BYTES
 
 
 GIVES_UP = 200  # times at least, in the run that tells a patient wait from a long one
@@ -234,23 +233,21 @@ def copy_with(wait):
     """A kernel (data, out) that copies 2 x 64 words, one after the other, with the reader's ``wait``."""
 
     @kernel(threads=THREADS)
-    def copy(data: u64, out: u64):
-        room = cuda.shared.array(ROOM, types.uint8, alignment=128)
-        bars = cuda.shared.array(1, types.uint64)
-        tile, full, tid = shared_address(room), shared_address(bars), int32(cuda.threadIdx.x)
+    def copy(data: u64, out: uint32[:]):
+        tile = cuda.shared.array((2, WORDS), uint32, alignment=128)
+        bars = cuda.shared.array(1, uint64)
+        tiles, full, tid = shared_address(tile), shared_address(bars), cuda.threadIdx.x
         if tid == 0:
-            mbarrier_init(full, uint32(1))
+            mbarrier_init(full, 1)
             fence_mbarrier_init()
         cuda.syncthreads()
         for use in range(2):
-            half = uint32(BYTES * use)
             if tid == 0:
-                mbarrier_arrive_expect_tx(full, uint32(BYTES))
-                cp_async_bulk_load(tile + half, data + uint64(half), uint32(BYTES), full)
-            wait(full, uint32(use))
+                mbarrier_arrive_expect_tx(full, BYTES)
+                cp_async_bulk_load(tiles + BYTES * use, global_at(data, use, BYTES), BYTES, full)
+            wait(full, use)
             for i in range(tid, WORDS, THREADS):
-                word = ld_shared_b32(tile + half + uint32(4 * i))
-                st_global_b32(out + uint64(half) + uint64(4 * i), word)
+                out[WORDS * use + i] = tile[use, i]
             cuda.syncwarp()
 
     return copy

@@ -152,7 +152,8 @@ RING_FAULTS = {
     "wait(ring, now), before the first read.",
     faults.FreshBarrierPassed: "A wait in the state `ahead` asks for a tile that nobody has asked for yet. The "
     "tile that is read is that of `now`: wait(ring, now).",
-    faults.ReadAfterRelease: "The release says `I have read it`. It comes after the last read.",
+    faults.ReadAfterRelease: "The release says `I have read it`. Each thread says it for itself, "
+    "after its last read.",
     faults.InFlightRead: "Nobody may read a tile before its full barrier says that it is there: wait(ring, "
     "now).",
     faults.TooManyArrivals: "Each thread releases a stage once for each tile.",

@@ -1,14 +1,14 @@
 """The checks of lesson 5, roles, and what was measured on an H200."""
 
 import numpy as np
-from numba import cuda, int32, uint32, uint64
+from numba import cuda, uint32
 
 from ...compiler import kernel, u64
+from ...device.layout import Array, Shared
 from ...device.marks import CAPACITY, MARK_BYTES
-from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
-from ...device.memory import ld_shared_b32, shared_address, st_global_b32
-from ...device.pipeline import init_barriers, mbarrier_wait
-from ...device.sync import fence_mbarrier_init
+from ...device.memory import global_at
+from ...device.pipeline import mbarrier_wait
+from ...device.rings import Ring
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from ...engines.cpu import SimFault
@@ -122,8 +122,7 @@ def counts(answer):
         "arrives.",
         faults.UnobservedPhase: "Empty was initialised for one arrival of each consumer warp. Here more "
         "arrive.",
-        faults.MissingArrivals: "Nobody gives the stage back: the producer fills the ring once, and then waits "
-        "for ever.",
+        faults.MissingArrivals: "Nobody gives the stage back: the producer waits for it for ever.",
     },
 )
 def consumer(build, engine=None):
@@ -197,45 +196,32 @@ def producer_parity(answer):
 
 def _ring_with(parity_of):
     """A producer thread and a consumer warp, two stages, seven tiles."""
-    STAGES, ITEMS, BYTES, HALF = 2, 7, 4 * LANES, LANES
-    WORDS_OF_RING = STAGES * LANES
-    device_parity = cuda.jit(device=True)(parity_of)
+    STAGES, ITEMS, BYTES = 2, 7, 4 * LANES
+    parity = cuda.jit(device=True)(parity_of)
+    shared = Shared(
+        tiles=Array((STAGES, LANES), uint32, alignment=128), ring=Ring(STAGES, full=1, empty=LANES)
+    )  # fmt: skip
+    ring = shared.ring
 
-    @kernel(threads=2 * LANES)
-    def ring(data: u64, out: u64):
-        tile = cuda.shared.array(WORDS_OF_RING, uint32, alignment=128)
-        full_bars = cuda.shared.array(STAGES, uint64)
-        empty_bars = cuda.shared.array(STAGES, uint64)
-        tiles, full, empty = (
-            shared_address(tile),
-            shared_address(full_bars),
-            shared_address(empty_bars),
-        )
-        tid = int32(cuda.threadIdx.x)
-        if tid == 0:
-            init_barriers(full, STAGES, 1)
-            init_barriers(empty, STAGES, LANES)
-            fence_mbarrier_init()
-        cuda.syncthreads()
-        if tid == 0:
-            for i in range(ITEMS):
-                stage, lap = i % STAGES, i // STAGES
-                mbarrier_wait(uint32(empty + 8 * stage), int32(device_parity(lap)))
-                mbarrier_arrive_expect_tx(uint32(full + 8 * stage), uint32(BYTES))
-                cp_async_bulk_load(
-                    uint32(tiles + BYTES * stage), data + uint64(BYTES * i), uint32(BYTES),
-                    uint32(full + 8 * stage),
-                )  # fmt: skip
-        elif tid >= HALF:
-            lane, total = int32(tid - HALF), uint32(0)
-            for i in range(ITEMS):
-                stage, lap = i % STAGES, i // STAGES
-                mbarrier_wait(uint32(full + 8 * stage), int32(lap & 1))
-                total = uint32(total + ld_shared_b32(uint32(tiles + BYTES * stage + 4 * lane)))
-                mbarrier_arrive(uint32(empty + 8 * stage))
-            st_global_b32(out + uint64(4 * lane), total)
+    @kernel(threads=2 * LANES, shared=shared)
+    def two_roles(data: u64, out: uint32[:]):
+        shared.init()
+        tiles, tid, state, total = shared.tiles.view(), cuda.threadIdx.x, ring.start(), uint32(0)
+        for i in range(ITEMS):
+            if tid == 0:
+                mbarrier_wait(ring.empty(state), parity(i // STAGES))
+                ring.expect(state, BYTES)
+                tile = global_at(data, i, BYTES)
+                cp_async_bulk_load(shared.tiles.at(state.stage), tile, BYTES, ring.full(state))
+            elif tid >= LANES:
+                ring.wait(state)
+                total += tiles[state.stage, tid - LANES]
+                ring.release(state)
+            state = ring.advance(state)
+        if tid >= LANES:
+            out[tid - LANES] = total
 
-    return ring
+    return two_roles
 
 
 SHARES = (  # made up: who is the bottleneck, and the shares of a producer's time and of a consumer's
