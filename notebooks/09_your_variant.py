@@ -45,7 +45,7 @@ print(f"kernels run on: {engine}")
 #
 # The prediction. There is still one TMA instruction for each tile. That alone takes 0.966 ms for the preset
 # `seeds`, 8.0 cycles a tile (lesson 7), and `tma-fastest` took 0.988 ms there. So level-ring cannot win by
-# much: *between 0.97 and 1.2 ms*, far behind `direct` with 0.493. What we hope for is a kernel of half the
+# much: *between 0.97 and 1.2 ms*, far behind `direct` with 0.492. What we hope for is a kernel of half the
 # length. Write your own prediction down before you scroll.
 #
 # ## 2 · The pipeline
