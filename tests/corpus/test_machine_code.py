@@ -33,13 +33,15 @@ WITHOUT_CODE = {name for names in INTERPRETED.values() for name in names}
 
 
 def outcome(program, compiled, **options):
-    """(what a run comes to, whether it ended as machine code). Addresses differ from run to run."""
+    """(what a run comes to, whether it ended as machine code). Addresses differ from run to run, and so may the
+    array that lies nearest to one outside of all."""
     args, options = program.args(), {**program.options, **options, "compiled": compiled}
     options["cluster"] = program.cluster
     try:
         report = simulate(program.kernel, program.grid, program.block, args, program.shared_bytes, **options)
     except SimFault as fault:
-        return (type(fault), fault.where, re.sub("0x[0-9a-f]{6,}", "0x", str(fault))), False
+        told = re.sub(r"byte -?\d+ of \w+, which has \d+", "byte of an array", str(fault))
+        return (type(fault), fault.where, re.sub("0x[0-9a-f]{6,}", "0x", told)), False
     arrays = [a.tobytes() for a in args if isinstance(a, np.ndarray)]
     return (report.switches, report.cycles, report.copies, arrays), report.compiled
 
