@@ -87,7 +87,7 @@ def rewritten(function, unrolled=True, guarded=False, traced=False):
     def rewrite(f):
         is_kernel = f is function
         changes = []
-        if guarded and (is_kernel or _waits(_Source(f, given.get(f, {})))):
+        if guarded and (is_kernel or waits(f) or given.get(f) and _waits(_Source(f, given[f]))):
             changes.append(lambda source: _Guard(source, sites, is_kernel))
         if f in traced_functions:
             changes.append(lambda source: _Trace(source, traced_functions, is_kernel))

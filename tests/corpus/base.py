@@ -37,6 +37,7 @@ from numba import typeof, types
 from numba_deform.compiler import Kernel
 from numba_deform.compiler import kernel as make_kernel
 from numba_deform.engines.cpu import SimFault, explore, simulate
+from numba_deform.engines.cpu.frontends.numba_python.arguments import writeable
 from numba_deform.engines.tensormap import TensorMapArray
 
 FOLDER = Path(__file__).parent
@@ -188,6 +189,22 @@ def _register(**fields):
         return function
 
     return note
+
+
+def outcome(args, run):
+    """(what ``run()`` comes to with these arguments, whether it ended as machine code). Their arrays are as
+    before afterwards: another run finds them at the same addresses, so a report of an access outside of all
+    names the same array."""
+    before = [(array, array.copy()) for array in writeable(args)]
+    try:
+        report = run()
+        left = [array.tobytes() for array, _ in before]
+        return (report.switches, report.cycles, report.copies, left), report.compiled
+    except SimFault as fault:
+        return (type(fault), fault.where, re.sub("0x[0-9a-f]{6,}", "0x", str(fault))), False
+    finally:
+        for array, content in before:
+            array[...] = content
 
 
 def load(*folders):

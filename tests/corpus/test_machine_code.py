@@ -1,12 +1,10 @@
 """As machine code the programs of the corpus come to the same as interpreted, word for word, bit for bit."""
 
-import re
-
+import base
 import pytest
 from base import LANDINGS, load
 
-from numba_deform.engines.cpu import SimFault, simulate
-from numba_deform.engines.cpu.frontends.numba_python.arguments import writeable
+from numba_deform.engines.cpu import simulate
 
 PROGRAMS = load() | load("whole")
 NAMES = list(PROGRAMS)
@@ -33,18 +31,10 @@ WITHOUT_CODE = {name for names in INTERPRETED.values() for name in names}
 
 
 def outcome(program, args, compiled, **options):
-    """(what a run comes to, whether it ended as machine code). The arrays are as before afterwards."""
+    """As ``base.outcome``."""
     options = {**program.options, **options, "compiled": compiled, "cluster": program.cluster}
-    before = [(array, array.copy()) for array in writeable(args)]
-    try:
-        report = simulate(program.kernel, program.grid, program.block, args, program.shared_bytes, **options)
-        left = [array.tobytes() for array, _ in before]
-        return (report.switches, report.cycles, report.copies, left), report.compiled
-    except SimFault as fault:
-        return (type(fault), fault.where, re.sub("0x[0-9a-f]{6,}", "0x", str(fault))), False
-    finally:
-        for array, content in before:
-            array[...] = content
+    return base.outcome(args, lambda: simulate(
+        program.kernel, program.grid, program.block, args, program.shared_bytes, **options))  # fmt: skip
 
 
 def compare(name, seeds):

@@ -1,34 +1,24 @@
 """The corpus as PTX once more, as machine code: it comes to what the interpreter comes to, word for word, bit
 for bit."""
 
-import re
-
+import base
 import pytest
 from base import LANDINGS
 from test_corpus_as_ptx import PROGRAMS, TIMEOUT, AsPtx, flat
 
 import numba_deform as nd
-from numba_deform.engines.cpu.frontends.numba_python.arguments import writeable
 
 NAMES = list(PROGRAMS)
 FEW = 60  # every so many are in the default tests
 
 
 def outcome(kernel, args, seed, compiled):
-    """(what a run comes to, whether it ended as machine code). Addresses differ from run to run."""
+    """As ``base.outcome``."""
     program, given = kernel.program, list(flat(args, kernel.kinds))
     options = {"cluster": program.cluster, "timeout": TIMEOUT, **program.options, "compiled": compiled}
-    before = [(array, array.copy()) for array in writeable(args)]
-    try:
-        report = nd.simulate(kernel.kernel, program.grid, program.block, given, program.shared_bytes,
-                             seed=seed, landing=LANDINGS[seed % 3], **options)  # fmt: skip
-        left = [array.tobytes() for array, _ in before]
-        return (report.switches, report.cycles, report.copies, left), report.compiled
-    except nd.SimFault as fault:
-        return (type(fault), fault.where, re.sub("0x[0-9a-f]{6,}", "0x", str(fault))), False
-    finally:
-        for array, content in before:
-            array[...] = content
+    options |= {"seed": seed, "landing": LANDINGS[seed % 3]}
+    return base.outcome(args, lambda: nd.simulate(
+        kernel.kernel, program.grid, program.block, given, program.shared_bytes, **options))  # fmt: skip
 
 
 def compare(name, seed):

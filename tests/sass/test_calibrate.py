@@ -34,3 +34,12 @@ def test_the_model_plays_them_as_the_table_says(calibrate):
     shuffles = run(calibrate.shuffles, 1, np.zeros(2, np.int64))[0] / rounds
     handover = run(calibrate.build_handover(), 1, np.zeros(1, np.int64))[0] / rounds / 2
     assert [shuffles, handover] == pytest.approx([told["shuffle"], told["handover"]], abs=0.01)
+
+
+@pytest.mark.full
+def test_they_compile(calibrate):
+    kernels = [calibrate.loads, calibrate.shared_loads, calibrate.turns, calibrate.blocks]
+    kernels += [calibrate.build_phases(), calibrate.build_handover()]
+    ways = "warp", "stage", "block", "none"
+    kernels += [calibrate.build_copies((32, 2, 2), 4, 8, 2, fence, 4) for fence in ways]
+    assert len({kernel.compile().cubin for kernel in kernels}) == len(kernels)
