@@ -274,6 +274,8 @@ def way(call):
 
     def note(frame, event, _):
         caller = frame.f_back
+        while caller and caller.f_globals.get("__name__") == "torch.autograd.function":  # apply: C++ since 2.14
+            caller = caller.f_back
         if event == "call" and module(frame) and module(frame) != module(caller):
             entered.append(f"{module(frame)}.{frame.f_code.co_name}")
 
