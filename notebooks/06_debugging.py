@@ -26,7 +26,7 @@ import textwrap
 from collections import Counter
 
 import numpy as np
-from numba import cuda, int32, uint32, uint64
+from numba import cuda, uint32
 
 import numba_deform as nd
 from numba_deform.course import lessons
@@ -35,7 +35,6 @@ from numba_deform.course.bugs.base import poison, random_words
 from numba_deform.course.lessons import lesson6 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.course.lessons.results import results
-from numba_deform.device.pipeline import init_barriers
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -57,8 +56,8 @@ for outcome, words in OUTCOMES.items():
 # 1. **Predict.** Read the kernel and say what happens. This step trains you most, so take it before you run
 #    the next cell.
 # 2. **Let the engine explain.** Compare its report with your prediction.
-# 3. **Mend.** The kernel appears once more, with a hole in the faulty line. The check runs it in several
-#    schedules, with copies that land early, late and at random.
+# 3. **Mend.** You write the faulty line anew. The check runs the kernel in several schedules, with copies
+#    that land early, late and at random.
 #
 # A *schedule* is an order in which the threads take their turns. Letters mark the lines that we discuss.
 
@@ -66,43 +65,48 @@ for outcome, words in OUTCOMES.items():
 # ## First pipeline: silence
 #
 # Thread 0 is the producer, as in lesson 5. Two warps, 64 threads, add up the tiles, and each thread adds
-# its own number of each tile. In each warp one lane gives the stage back, after a `syncwarp`.
+# its own number of each tile. In each warp one lane gives the stage back, after a `syncwarp`. `build_roles`
+# builds this kernel for a ring whose empty barriers count `empty` arrivals.
 
 # %%
 STAGES, ITEMS, READERS = 2, 6, 64
 TILE_BYTES = 4 * READERS
 
 
-@nd.kernel(threads=32 + READERS)
-def roles(data: nd.u64, out: nd.u64):
-    tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
-    full_bars = cuda.shared.array(STAGES, uint64)
-    empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles = nd.shared_address(tile)
-    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
-    tid = int32(cuda.threadIdx.x)
-    if tid == 0:
-        init_barriers(full, STAGES, 1)  # A
-        init_barriers(empty, STAGES, READERS)  # B
-        nd.fence_mbarrier_init()
-    cuda.syncthreads()
-    if tid == 0:  # the producer
-        for i in range(ITEMS):
-            stage, parity = i % STAGES, (i // STAGES) & 1
-            slot, bar = tiles + TILE_BYTES * stage, full + 8 * stage
-            nd.mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
-            nd.mbarrier_arrive_expect_tx(bar, TILE_BYTES)
-            nd.cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
-    elif tid >= 32:  # the consumers
-        reader, total = int32(tid - 32), uint32(0)
-        for i in range(ITEMS):
-            stage, parity = i % STAGES, (i // STAGES) & 1
-            nd.mbarrier_wait(full + 8 * stage, parity)  # D
-            total += tile[stage, reader]
-            cuda.syncwarp()
-            if reader % 32 == 0:
-                nd.mbarrier_arrive(empty + 8 * stage)  # E
-        nd.st_global_b32(out + uint64(4 * reader), uint32(total))
+def build_roles(empty):
+    shared = nd.Shared(
+        tile=nd.Array((STAGES, READERS), nd.uint32, alignment=128),
+        ring=nd.Ring(STAGES, full=1, empty=empty),  # A
+    )
+    ring = shared.ring
+
+    @nd.kernel(threads=32 + READERS, shared=shared)
+    def roles(data: nd.u64, out: nd.uint32[:]):
+        shared.init()
+        tile, tid, total = shared.tile.view(), cuda.threadIdx.x, uint32(0)
+        state = ring.start()
+        if tid == 0:  # the producer
+            for i in range(ITEMS):
+                slot, row = shared.tile.at(state.stage), nd.global_at(data, i, TILE_BYTES)
+                ring.acquire(state)  # B
+                ring.expect(state, TILE_BYTES)
+                nd.cp_async_bulk_load(slot, row, TILE_BYTES, ring.full(state))
+                state = ring.advance(state)
+        elif tid >= 32:  # the consumers
+            reader = tid - 32
+            for _ in range(ITEMS):
+                ring.wait(state)  # C
+                total += tile[state.stage, reader]
+                cuda.syncwarp()
+                if nd.lane() == 0:
+                    ring.release(state)  # D
+                state = ring.advance(state)
+            out[reader] = total
+
+    return roles
+
+
+roles = build_roles(empty=READERS)
 
 
 # %% [markdown]
@@ -132,7 +136,7 @@ lessons.cpu_only("The drawing of who waits for whom")
 lessons.show_fault(lambda: lessons.run(roles, 1, (data, out), engine="cpu"))
 
 # %% [markdown]
-# Read it from the top. Group A, the producer, waits on `empty_bars[0]`: **pending 62 of 64**. Two arrivals
+# Read it from the top. Group A, the producer, waits on `ring.empty[0]`: **pending 62 of 64**. Two arrivals
 # have come, 62 are missing. Group B waits on full, for an arrival that only A can make. The deadlock is
 # `circle: A -> B -> A`, and one of its two arrows is wrong.
 #
@@ -142,44 +146,14 @@ lessons.show_fault(lambda: lessons.run(roles, 1, (data, out), engine="cpu"))
 # arrives by warps**, or the other way round.
 #
 # ### Mend
+#
+# How many arrivals must the empty barriers count?
 
 # %% exercise="arrivals"
-
-
-@nd.kernel(threads=32 + READERS)
-def roles(data: nd.u64, out: nd.u64):
-    tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
-    full_bars = cuda.shared.array(STAGES, uint64)
-    empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles = nd.shared_address(tile)
-    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
-    tid = int32(cuda.threadIdx.x)
-    if tid == 0:
-        init_barriers(full, STAGES, 1)  # A
-        init_barriers(empty, STAGES, ...)  # B
-        nd.fence_mbarrier_init()
-    cuda.syncthreads()
-    if tid == 0:  # the producer
-        for i in range(ITEMS):
-            stage, parity = i % STAGES, (i // STAGES) & 1
-            slot, bar = tiles + TILE_BYTES * stage, full + 8 * stage
-            nd.mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
-            nd.mbarrier_arrive_expect_tx(bar, TILE_BYTES)
-            nd.cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
-    elif tid >= 32:  # the consumers
-        reader, total = int32(tid - 32), uint32(0)
-        for i in range(ITEMS):
-            stage, parity = i % STAGES, (i // STAGES) & 1
-            nd.mbarrier_wait(full + 8 * stage, parity)  # D
-            total += tile[stage, reader]
-            cuda.syncwarp()
-            if reader % 32 == 0:
-                nd.mbarrier_arrive(empty + 8 * stage)  # E
-        nd.st_global_b32(out + uint64(4 * reader), uint32(total))
-
+empty = ...
 
 # %%
-check.arrivals(roles, engine=engine)
+check.arrivals(empty, build_roles, engine=engine)
 
 # %% [markdown]
 # ## Second pipeline: the numbers are right
@@ -190,31 +164,31 @@ check.arrivals(roles, engine=engine)
 # %%
 LANES = 32
 ROW_BYTES = 4 * LANES
+rows = nd.Shared(
+    tile=nd.Array((STAGES, LANES), nd.uint32, alignment=128),
+    ring=nd.Ring(STAGES, full=1, empty=0),  # no empty barriers
+)
+ring = rows.ring
 
 
-@nd.kernel(threads=LANES)
-def pipeline(data: nd.u64, out: nd.u64):
-    tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
-    full_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full = nd.shared_address(tile), nd.shared_address(full_bars)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        init_barriers(full, STAGES, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
-    total = uint32(0)
+@nd.kernel(threads=LANES, shared=rows)
+def pipeline(data: nd.u64, out: nd.uint32[:]):
+    rows.init()
+    tile, lane, total = rows.tile.view(), nd.lane(), uint32(0)
+    state = ring.start()
+    if lane == 0:  # prologue: tile 0
+        ring.expect(state, ROW_BYTES)
+        nd.cp_async_bulk_load(rows.tile.at(0), data, ROW_BYTES, ring.full(state))
     for i in range(ITEMS):
-        ahead = i + 1
-        if lane == 0 and ahead < ITEMS:
-            slot, bar = tiles + ROW_BYTES * (ahead % STAGES), full + 8 * (ahead % STAGES)
-            nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
-            nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
-        stage, parity = i % STAGES, (i // STAGES) & 1
-        nd.mbarrier_wait(full + 8 * stage, parity)  # C
-        total += tile[stage, lane]  # D
-    nd.st_global_b32(out + uint64(4 * lane), uint32(total))
+        ahead = ring.advance(state)
+        if lane == 0 and i + 1 < ITEMS:
+            slot, row = rows.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+            ring.expect(ahead, ROW_BYTES)  # A
+            nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))  # B
+        ring.wait(state)  # C
+        total += tile[state.stage, lane]  # D
+        state = ahead
+    out[lane] = total
 
 
 # %% [markdown]
@@ -262,30 +236,25 @@ lessons.show_fault(lambda: lessons.run(pipeline, 1, (data, out), engine="cpu"))
 # %% exercise="warp_sync"
 
 
-@nd.kernel(threads=LANES)
-def pipeline(data: nd.u64, out: nd.u64):
-    tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
-    full_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full = nd.shared_address(tile), nd.shared_address(full_bars)
-    lane = int32(cuda.threadIdx.x)
-    if lane == 0:
-        init_barriers(full, STAGES, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
-    total = uint32(0)
+@nd.kernel(threads=LANES, shared=rows)
+def pipeline(data: nd.u64, out: nd.uint32[:]):
+    rows.init()
+    tile, lane, total = rows.tile.view(), nd.lane(), uint32(0)
+    state = ring.start()
+    if lane == 0:  # prologue: tile 0
+        ring.expect(state, ROW_BYTES)
+        nd.cp_async_bulk_load(rows.tile.at(0), data, ROW_BYTES, ring.full(state))
     for i in range(ITEMS):
-        ahead = i + 1
-        if lane == 0 and ahead < ITEMS:
-            slot, bar = tiles + ROW_BYTES * (ahead % STAGES), full + 8 * (ahead % STAGES)
-            nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
-            nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
-        stage, parity = i % STAGES, (i // STAGES) & 1
-        nd.mbarrier_wait(full + 8 * stage, parity)  # C
-        total += tile[stage, lane]  # D
+        ahead = ring.advance(state)
+        if lane == 0 and i + 1 < ITEMS:
+            slot, row = rows.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+            ring.expect(ahead, ROW_BYTES)  # A
+            nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))  # B
+        ring.wait(state)  # C
+        total += tile[state.stage, lane]  # D
         ...
-    nd.st_global_b32(out + uint64(4 * lane), uint32(total))
+        state = ahead
+    out[lane] = total
 
 
 # %%
@@ -300,27 +269,24 @@ check.warp_sync(pipeline, engine=engine)
 
 # %%
 POINTS, THREADS = 4, 64
+points = nd.Shared(weight=nd.Array((POINTS,), nd.uint32), ready=nd.Barrier(THREADS))
 
 
-@nd.kernel(threads=THREADS)
-def weighted(weights: nd.u64, data: nd.u64, out: nd.u64, queries: nd.i32):
-    metadata = cuda.shared.array(POINTS, uint32)
-    bars = cuda.shared.array(1, uint64)
-    bar, tid = nd.shared_address(bars), int32(cuda.threadIdx.x)
-    query = int32(cuda.blockIdx.x * THREADS + tid)
-    if tid == 0:
-        nd.mbarrier_init(bar, THREADS)
-    cuda.syncthreads()
+@nd.kernel(threads=THREADS, shared=points)
+def weighted(weights: nd.uint32[:], data: nd.uint32[:], out: nd.uint32[:], queries: nd.i32):
+    points.init()
+    weight, tid, total = points.weight.view(), cuda.threadIdx.x, uint32(0)
+    query = cuda.blockIdx.x * THREADS + tid
     if query >= queries:
         return
-    number, total = nd.ld_global_b32(data + uint64(4 * query)), uint32(0)
+    number = data[query]
     for point in range(POINTS):
         if tid == 0:
-            metadata[point] = nd.ld_global_b32(weights + uint64(4 * point))
-        nd.mbarrier_arrive(bar)
-        nd.mbarrier_wait(bar, point & 1)
-        total += metadata[point] * number
-    nd.st_global_b32(out + uint64(4 * query), uint32(total))
+            weight[point] = weights[point]
+        points.ready.arrive()
+        points.ready.wait(point & 1)
+        total += weight[point] * number
+    out[query] = total
 
 
 # %% [markdown]
@@ -375,27 +341,23 @@ print(on_the_h200["tail_skips_barrier"]["debug_text"])
 # %% exercise="rounds"
 
 
-@nd.kernel(threads=THREADS)
-def weighted(weights: nd.u64, data: nd.u64, out: nd.u64, queries: nd.i32):
-    metadata = cuda.shared.array(POINTS, uint32)
-    bars = cuda.shared.array(1, uint64)
-    bar, tid = nd.shared_address(bars), int32(cuda.threadIdx.x)
-    query = int32(cuda.blockIdx.x * THREADS + tid)
-    if tid == 0:
-        nd.mbarrier_init(bar, THREADS)
-    cuda.syncthreads()
-    number, total = uint32(0), uint32(0)
+@nd.kernel(threads=THREADS, shared=points)
+def weighted(weights: nd.uint32[:], data: nd.uint32[:], out: nd.uint32[:], queries: nd.i32):
+    points.init()
+    weight, tid, total = points.weight.view(), cuda.threadIdx.x, uint32(0)
+    query = cuda.blockIdx.x * THREADS + tid
+    number = uint32(0)
     if query < queries:
-        number = nd.ld_global_b32(data + uint64(4 * query))
+        number = data[query]
     my_rounds = ...
     for point in range(my_rounds):
         if tid == 0:
-            metadata[point] = nd.ld_global_b32(weights + uint64(4 * point))
-        nd.mbarrier_arrive(bar)
-        nd.mbarrier_wait(bar, point & 1)
-        total += metadata[point] * number
+            weight[point] = weights[point]
+        points.ready.arrive()
+        points.ready.wait(point & 1)
+        total += weight[point] * number
     if query < queries:
-        nd.st_global_b32(out + uint64(4 * query), uint32(total))
+        out[query] = total
 
 
 # %%
@@ -409,34 +371,32 @@ check.rounds(weighted, engine=engine)
 # A producer puts a number into a box, and a flag says how far it is. The consumer does not wait. It looks
 # at the flag *once*. If there is something in the box, it takes the number. If not, it fetches the number
 # itself. Kernels that distribute their work while they run look at flags like this. The flag is written
-# with *release* and read with *acquire*, which mean here what they meant at a barrier in lesson 2.
+# with *release* and read with *acquire*, which mean here what they meant at a barrier in lesson 2. The two
+# instructions take the flag's address.
 
 # %%
 EMPTY, WRITING, READY = 0, 1, 2
+mail = nd.Shared(box=nd.Array((1,), nd.uint32), flag=nd.Array((1,), nd.uint32))
 
 
-@nd.kernel(threads=64)
-def mailbox(data: nd.u64, out: nd.u64):
-    box = cuda.shared.array(1, uint32)
-    flags = cuda.shared.array(1, uint32)
-    flag, tid = nd.shared_address(flags), int32(cuda.threadIdx.x)
+@nd.kernel(threads=64, shared=mail)
+def mailbox(data: nd.uint32[:], out: nd.uint32[:]):
+    box, flags, flag, tid = mail.box.view(), mail.flag.view(), mail.flag.at(0), cuda.threadIdx.x
     if tid == 0:
         flags[0] = EMPTY
     cuda.syncthreads()
     if tid == 0:  # the producer
-        nd.st_release_cta_shared_b32(flag, uint32(WRITING))  # A
-        box[0] = nd.ld_global_b32(data)  # B
-        nd.st_release_cta_shared_b32(flag, uint32(READY))  # C
+        nd.st_release_cta_shared_b32(flag, WRITING)  # A
+        box[0] = data[0]  # B
+        nd.st_release_cta_shared_b32(flag, READY)  # C
     elif tid == 32:  # the consumer
         seen = nd.ld_acquire_cta_shared_b32(flag)  # D
         taken = seen != EMPTY
-        number = uint32(0)
         if taken:
-            number = uint32(box[0])  # E
+            out[0] = box[0]  # E
         else:
-            number = nd.ld_global_b32(data)
-        nd.st_global_b32(out, number)
-        nd.st_global_b32(out + uint64(4), uint32(taken))
+            out[0] = data[0]
+        out[1] = taken
 
 
 # %% [markdown]
@@ -510,28 +470,24 @@ lessons.slider(go, start={"step": most}, order=list(schedules), step=range(1, mo
 # %% exercise="ready"
 
 
-@nd.kernel(threads=64)
-def mailbox(data: nd.u64, out: nd.u64):
-    box = cuda.shared.array(1, uint32)
-    flags = cuda.shared.array(1, uint32)
-    flag, tid = nd.shared_address(flags), int32(cuda.threadIdx.x)
+@nd.kernel(threads=64, shared=mail)
+def mailbox(data: nd.uint32[:], out: nd.uint32[:]):
+    box, flags, flag, tid = mail.box.view(), mail.flag.view(), mail.flag.at(0), cuda.threadIdx.x
     if tid == 0:
         flags[0] = EMPTY
     cuda.syncthreads()
     if tid == 0:  # the producer
-        nd.st_release_cta_shared_b32(flag, uint32(WRITING))  # A
-        box[0] = nd.ld_global_b32(data)  # B
-        nd.st_release_cta_shared_b32(flag, uint32(READY))  # C
+        nd.st_release_cta_shared_b32(flag, WRITING)  # A
+        box[0] = data[0]  # B
+        nd.st_release_cta_shared_b32(flag, READY)  # C
     elif tid == 32:  # the consumer
         seen = nd.ld_acquire_cta_shared_b32(flag)  # D
         taken = ...
-        number = uint32(0)
         if taken:
-            number = uint32(box[0])  # E
+            out[0] = box[0]  # E
         else:
-            number = nd.ld_global_b32(data)
-        nd.st_global_b32(out, number)
-        nd.st_global_b32(out + uint64(4), uint32(taken))
+            out[0] = data[0]
+        out[1] = taken
 
 
 # %%
@@ -553,18 +509,18 @@ print(textwrap.fill(str(covered), 90))
 # The last one writes a tile to shared memory, and the copy engine stores it to global memory.
 
 # %%
+one_row = nd.Shared(tile=nd.Array((LANES,), nd.uint32, alignment=128))
 
 
-@nd.kernel(threads=LANES)
-def add_one(data: nd.u64, out: nd.u64):
-    tile = cuda.shared.array(LANES, uint32, alignment=128)
-    lane = int32(cuda.threadIdx.x)
-    tile[lane] = uint32(nd.ld_global_b32(data + uint64(4 * lane)) + uint32(1))
+@nd.kernel(threads=LANES, shared=one_row)
+def add_one(data: nd.uint32[:], out: nd.u64):
+    tile, lane = one_row.tile.view(), nd.lane()
+    tile[lane] = data[lane] + 1
     cuda.syncwarp()
     if lane == 0:
-        nd.cp_async_bulk_store(out, nd.shared_address(tile), ROW_BYTES)
+        nd.cp_async_bulk_store(out, one_row.tile.at(0), ROW_BYTES)
         nd.cp_async_bulk_commit_group()
-        nd.cp_async_bulk_wait_group(uint32(0))
+        nd.cp_async_bulk_wait_group(0)
 
 
 # %% [markdown]
@@ -600,17 +556,16 @@ lessons.show_fault(lambda: lessons.run(add_one, 1, (data, out), engine="cpu"))
 # %% exercise="proxy_fence"
 
 
-@nd.kernel(threads=LANES)
-def add_one(data: nd.u64, out: nd.u64):
-    tile = cuda.shared.array(LANES, uint32, alignment=128)
-    lane = int32(cuda.threadIdx.x)
-    tile[lane] = uint32(nd.ld_global_b32(data + uint64(4 * lane)) + uint32(1))
+@nd.kernel(threads=LANES, shared=one_row)
+def add_one(data: nd.uint32[:], out: nd.u64):
+    tile, lane = one_row.tile.view(), nd.lane()
+    tile[lane] = data[lane] + 1
     ...
     cuda.syncwarp()
     if lane == 0:
-        nd.cp_async_bulk_store(out, nd.shared_address(tile), ROW_BYTES)
+        nd.cp_async_bulk_store(out, one_row.tile.at(0), ROW_BYTES)
         nd.cp_async_bulk_commit_group()
-        nd.cp_async_bulk_wait_group(uint32(0))
+        nd.cp_async_bulk_wait_group(0)
 
 
 # %%

@@ -118,7 +118,7 @@ FENCE, WRITE = "    nd.fence_proxy_async()\n", "    tile[lane] ="
     "changes, words",
     [
         ([(FENCE, "")], "Nothing is there yet but the syncwarp"),
-        ([(FENCE, ""), ("_group(uint32(0))", f"_group(uint32(0))\n{FENCE}")], "behind the copy"),
+        ([(FENCE, ""), ("_group(0)", f"_group(0)\n{FENCE}")], "behind the copy"),
         ([(FENCE, ""), (WRITE, FENCE + WRITE)], "before the write"),
         ([(FENCE, f"    if lane < 16:\n    {FENCE}")], "in one lane only"),
         ([(FENCE, "    nd.fence_proxy_async_global()\n")], "is for global memory"),
@@ -128,7 +128,7 @@ FENCE, WRITE = "    nd.fence_proxy_async()\n", "    tile[lane] ="
     ],
 )
 def test_where_a_proxy_fence_stands(changes, words):
-    scope = {**scope_of("06_debugging", "import numpy"), "LANES": 32, "ROW_BYTES": 128}
+    scope = scope_of("06_debugging", "import numpy", "STAGES, ITEMS", "LANES = 32", "one_row =")
     right, _ = lessons.answers("06_debugging")["proxy_fence"]
     source = right.cell.source
     for change in changes:
@@ -367,7 +367,7 @@ MEET = "        cuda.syncwarp()\n    out["
 ROLES = "05_roles", "import numpy", "def work("
 GIVE_BACK = "cuda.syncwarp()\n                    if lane == 0:\n                        ring.release(state)"
 DEBUGGING = "06_debugging", "import numpy", "STAGES, ITEMS", "LANES = 32", "POINTS, THREADS =", "EMPTY, WRITING"
-SYNC = "cuda.syncwarp()\n    nd.st"
+SYNC = "cuda.syncwarp()\n        state = ahead"
 LOOK = "nd.ld_acquire_cta_shared_b32(flag)"
 TENSOR = "11_tensor_cores", "import numpy", "def build_read", "def multiply"
 ROUNDED = "steps = (depth + DEPTH - 1) // DEPTH"
@@ -479,8 +479,11 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             ("nd.fence_mbarrier_init()", "A fence orders what *one* thread does"),
             ("cuda.syncwarp", "Brackets are missing"),
             ("syncwarp()", "The engine stops it: NotCompiled"),
-            ("nd.mbarrier_arrive(full + 8 * stage)", "counts as the producer's"),
-            ("nd.mbarrier_wait(full + 8 * stage, parity)", "Waiting for full once more"),
+            ("nd.mbarrier_arrive(ring.full(state))", "counts as the producer's"),
+            ("ring.expect(state, 0)", "counts as the producer's"),
+            ("ring.wait(state)", "Waiting for full once more"),
+            ("ring.release(state)", None),
+            ("nd.mbarrier_wait(ring.full(state), state.parity)", "Waiting for full once more"),
             ("cuda.syncthreads()", None),
         )),
         *((DEBUGGING, "ready", [("taken = seen == READY", taken)], words) for taken, words in (

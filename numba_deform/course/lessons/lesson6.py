@@ -98,11 +98,11 @@ def standstill(producer, consumers, tiles):
         )
     require(
         producer == "empty",
-        "The producer never waits on full. It waits for empty stages (line C) and fills them.",
+        "The producer never waits on full. It waits for empty stages (line B) and fills them.",
     )
     require(
         consumers == "full",
-        "The consumers never wait on empty: they arrive there (line E). They wait for full stages (D).",
+        "The consumers never wait on empty: they arrive there (line D). They wait for full stages (C).",
     )
     require(
         tiles != 0,
@@ -129,23 +129,24 @@ def _count_of(fault):
     return f"Its barrier says: pending {pending}. " if pending else ""
 
 
-@exercise("Who executes line E, and how often in one round?")
-def arrivals(kernel, engine=None):
-    """The kernel roles(data, out) with the right count of arrivals on empty."""
+@exercise("Who executes line D, and how often in one round?")
+def arrivals(empty, build, engine=None):
+    """empty: the count of arrivals on empty; build(empty) is the kernel roles(data, out)."""
+    empty = number(empty, "number of arrivals", "empty")
+    require(empty > 0, f"{empty} is no count: at least one arrival ends a phase.")
 
     def explain(fault):
-        kind = type(fault).__name__
-        if kind == "TooManyArrivals":
+        if empty < READERS // LANES:
             return (
                 "That is too few: the first warp's arrival ends the phase alone, and the stage would be "
                 "refilled while the other warp still reads it."
             )
         return (
-            f"{_count_of(fault)}That is more than ever arrive. Count the threads that execute line E, "
+            f"{_count_of(fault)}That is more than ever arrive. Count the threads that execute line D, "
             "not those that read; and the producer does not arrive on empty."
         )
 
-    runs = _mended(kernel, lambda: _tiles(ITEMS, READERS), explain, engine)
+    runs = _mended(build(empty), lambda: _tiles(ITEMS, READERS), explain, engine)
     return (
         f"Two warps read, and one lane of each arrives, so 2. {runs} runs on the CPU engine are clean, in "
         "three ways of landing."
@@ -200,13 +201,12 @@ def warp_sync(kernel, engine=None):
                 "outside of any branch."
             )
         source = inspect.getsource(kernel.py_func)
-        fences = source.count("fence_") > 1  # one for the barriers was there
         return next(sentence for holds, sentence in (
-            (fences, "A fence orders what *one* thread does. It does not wait for the other lanes, and those "
+            ("fence_" in source, "A fence orders what *one* thread does. It does not wait for the other lanes, and those "
              "are still reading."),
-            ("mbarrier_arrive" in _names(kernel), "An arrive on full counts as the producer's, and ends a "
+            ("mbarrier_arrive" in source or source.count("expect(") > 2, "An arrive on full counts as the producer's, and ends a "
              "phase for which no tile has come."),
-            (source.count("mbarrier_wait(") > 1, "Waiting for full once more says that the tile has come. You "
+            (source.count("wait(") > 1, "Waiting for full once more says that the tile has come. You "
              "need to know that all lanes have read it."),
             (True, "Nothing makes the lanes meet: lane 0 runs on, and refills a stage that others may still "
              "read."),
