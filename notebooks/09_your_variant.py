@@ -294,7 +294,8 @@ def level_ring_on(constants, stages=2, warps=8):
         for i in range(cuda.threadIdx.x, batches * LEVELS, THREADS):
             nd.fence_proxy_tensormap_acquire_sys(nd.global_at(maps, i, 128))
         shared.init()
-        item, count = nd.int32(cuda.blockIdx.x), rows.count(batches, rows_per_batch)
+        count = rows.count(batches, rows_per_batch)
+        item = nd.int32(cuda.blockIdx.x)  # 32 bits: sums of Numba's integers have 64
         row = rows.row(item, nd.warp(), batches, rows_per_batch, heads)
         sample = rows.sample(levels, locations, weights, row, nd.lane())
         ahead = now = ring.start()

@@ -83,7 +83,7 @@ def build_read(at):
 @nd.function
 def plain(tile, row, chunk):
     """The address of a chunk, 0 to 7, of a row."""
-    return nd.uint32(tile + nd.uint32(128 * row + 16 * chunk))
+    return tile + 128 * row + 16 * chunk
 
 
 # %% [markdown]
@@ -213,7 +213,7 @@ check.b_place(b_place, engine)
 # %%
 @nd.function
 def swizzled(tile, row, chunk):
-    return nd.uint32(tile + nd.uint32(128 * row + 16 * (chunk ^ (row & 7))))
+    return tile + 128 * row + 16 * (chunk ^ (row & 7))
 
 
 @nd.function

@@ -125,7 +125,7 @@ def fetch(a_map, b_map, a, b, full, step, rank, column):
     half = ...  # the shared address of this block's eight rows of A
     mask = ...
     nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d_multicast(half, a_map, DEPTH * step, 8 * rank, full, mask)
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
 
 
@@ -180,7 +180,7 @@ def build_pair(stages):
     def pair(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
         shared.init()
         ...  # both blocks are here, and their barriers are initialised
-        rank = nd.int32(nd.cluster_ctarank())
+        rank = nd.cluster_ctarank()
         state, column = ring.start(), SIDE * cuda.blockIdx.x
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)

@@ -126,7 +126,7 @@ def fetch(a_map, b_map, a, b, full, step, rank, column):
     half = a + 8 * 128 * rank
     mask = 3
     nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d_multicast(half, a_map, DEPTH * step, 8 * rank, full, mask)
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
 
 
@@ -137,7 +137,7 @@ def fetch(a_map, b_map, a, b, full, step, rank, column):
     half = a + 8 * 128 * rank
     mask = 3
     nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d_multicast(half, a_map, DEPTH * step, 8 * rank, full, mask)
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
 
 
@@ -148,7 +148,7 @@ def fetch(a_map, b_map, a, b, full, step, rank, column):
     half = a + 8 * 128 * rank
     mask = 1 << rank
     nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d_multicast(half, a_map, DEPTH * step, 8 * rank, full, mask)
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
 
 
@@ -159,7 +159,7 @@ def fetch(a_map, b_map, a, b, full, step, rank, column):
     half = a + 8 * 128 * rank
     mask = 3
     nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d_multicast(half, a_map, DEPTH * step, 8 * rank, full, mask)
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
 
 
@@ -170,7 +170,7 @@ def fetch(a_map, b_map, a, b, full, step, rank, column):
     half = a
     mask = 3
     nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d_multicast(half, a_map, DEPTH * step, 8 * rank, full, mask)
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
 
 
@@ -182,7 +182,7 @@ def fetch(a_map, b_map, a, b, full, step, rank, column):
     half = a + TILE_BYTES * rank
     mask = 3
     nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d_multicast(half, a_map, DEPTH * step, 8 * rank, full, mask)
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
 
 
@@ -194,7 +194,7 @@ def fetch(a_map, b_map, a, b, full, step, rank, column):
     half = a + 8 * rank
     mask = 3
     nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d_multicast(half, a_map, DEPTH * step, 8 * rank, full, mask)
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
 
 
@@ -206,7 +206,7 @@ def fetch(a_map, b_map, a, b, full, step, rank, column):
     half = a + TILE_BYTES // 2 * rank
     mask = 3
     nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d_multicast(half, a_map, DEPTH * step, 8 * rank, full, mask)
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
 
 
@@ -223,7 +223,7 @@ def build_pair(stages):
         shared.init()
         nd.cluster_arrive()
         nd.cluster_wait()
-        rank = nd.int32(nd.cluster_ctarank())
+        rank = nd.cluster_ctarank()
         state, column = ring.start(), SIDE * cuda.blockIdx.x
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
@@ -264,7 +264,7 @@ def build_pair(stages):
         shared.init()
         nd.cluster_arrive()
         nd.cluster_wait()
-        rank = nd.int32(nd.cluster_ctarank())
+        rank = nd.cluster_ctarank()
         state, column = ring.start(), SIDE * cuda.blockIdx.x
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
@@ -305,7 +305,7 @@ def build_pair(stages):
         shared.init()
         nd.cluster_arrive()
         nd.cluster_wait()
-        rank = nd.int32(nd.cluster_ctarank())
+        rank = nd.cluster_ctarank()
         state, column = ring.start(), SIDE * cuda.blockIdx.x
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
@@ -346,7 +346,7 @@ def build_pair(stages):
         shared.init()
         nd.cluster_arrive()
         nd.cluster_wait()
-        rank = nd.int32(nd.cluster_ctarank())
+        rank = nd.cluster_ctarank()
         state, column = ring.start(), SIDE * cuda.blockIdx.x
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
@@ -386,7 +386,7 @@ def build_pair(stages):
     def pair(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
         shared.init()
         cuda.syncthreads()
-        rank = nd.int32(nd.cluster_ctarank())
+        rank = nd.cluster_ctarank()
         state, column = ring.start(), SIDE * cuda.blockIdx.x
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
@@ -427,7 +427,7 @@ def build_pair(stages):
         shared.init()
         nd.cluster_arrive()
         nd.cluster_wait()
-        rank = nd.int32(nd.cluster_ctarank())
+        rank = nd.cluster_ctarank()
         state, column = ring.start(), SIDE * cuda.blockIdx.x
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
@@ -468,7 +468,7 @@ def build_pair(stages):
         if cuda.threadIdx.x == 0:
             nd.cluster_arrive()
             nd.cluster_wait()
-        rank = nd.int32(nd.cluster_ctarank())
+        rank = nd.cluster_ctarank()
         state, column = ring.start(), SIDE * cuda.blockIdx.x
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
@@ -509,7 +509,7 @@ def build_pair(stages):
         shared.init()
         nd.cluster_arrive()
         nd.cluster_wait()
-        rank = nd.int32(nd.cluster_ctarank())
+        rank = nd.cluster_ctarank()
         state, column = ring.start(), SIDE * cuda.blockIdx.x
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
