@@ -423,7 +423,7 @@ print(textwrap.fill(counts, 100))
 # | `UTMALDG` | a TMA load; `U`: its operands are in *uniform* registers, one for the whole warp |
 # | `SYNCS` | everything on an mbarrier: init, arrive, and the test inside a wait |
 # | `LDS`, `STS` | load and store of shared memory: these are your wavefronts |
-# | `LDG`, `STG` | the same for global memory; `LD`, `ST` where it does not know which memory it is, as of `out` |
+# | `LDG`, `STG` | the same for global memory; `LD`, `ST` where it does not know the memory, as of `out` |
 # | `SHFL` | a shuffle, which is a wavefront too |
 # | `LDL`, `STL` | *local* memory: registers that did not fit (a **spill**), or an array with a variable index |
 # | `ELECT`, `R2UR`, `BRA` around a `UTMALDG` | a loop over the lanes, because each may have its own operands |

@@ -458,8 +458,10 @@ def _inferred(function, args, inline, declared, key=None):
     except Exception as error:  # of which Numba does not catch all that it raises
         if (function.__module__ or "").partition(".")[0] not in ("numba", "numba_cuda"):
             words, line = _words(error, lines)
-            if _failed:  # in a function that this one calls: the outermost place is the call
-                line = next((lines[n] for n in reversed(_places(error.__traceback__)) if n in lines), None)
+            if _failed:  # in a function that this one calls: the outermost place, named last, is the call
+                told = map(int, re.findall(re.escape(FILE) + r" \((\d+)\)", str(error)))
+                places = *told, *_places(error.__traceback__)
+                line = next((lines[n] for n in reversed(places) if n in lines), None)
             _failed.append(Refused(function, words, line))
         raise
     finally:

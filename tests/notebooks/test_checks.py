@@ -463,6 +463,7 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
              "on *full*"),
             (GIVE_BACK.replace("lane == 0", "lane < 2"), "More than one lane of a warp"),
             (f"if lane == 0: cuda.syncwarp(); {GIVE_BACK.split(':')[1].strip()}", "outside of any branch"),
+            (GIVE_BACK.replace("release(state)", "release(state.stage)"), "functions take a state"),
             (GIVE_BACK.replace("lane == 0", "lane == 31"), None),
             (GIVE_BACK.replace("ring.release(state)", "state = ring.release(state)"), "that returns nothing"),
             (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty)"), "Call it"),

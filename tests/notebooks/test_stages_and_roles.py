@@ -1,4 +1,4 @@
-"""What lessons 4, 5 and 7 say and do not compute: the faults they show, the numbers they quote."""
+"""What lessons 4, 5, 7 and 9 say and do not compute: the faults they show, the numbers they quote."""
 
 import re
 
@@ -6,6 +6,7 @@ import lessons
 import pytest
 
 from numba_deform.course.lessons import lesson4, lesson5
+from numba_deform.course.lessons.results import results
 from numba_deform.device.limits import limits_of
 from numba_deform.engines import faults
 from numba_deform.kernels.budget import Budget
@@ -78,3 +79,21 @@ def test_lesson_7_has_the_numbers_of_the_readme():
     both = set(told) & set(scope["times"])
     assert {"direct", "tma-fastest", "window"} <= both
     assert {name: f"{scope['times'][name]:.3f}" for name in both} == {name: told[name] for name in both}
+
+
+def test_lesson_9_tells_what_was_predicted_and_measured():
+    """Its prose says the numbers of the file that it prints, and what follows from them."""
+    rows = {row["variant"].split()[0]: row for row in results("level_ring")["rows"]}
+    text = (lessons.FOLDER / "09_your_variant.py").read_text().replace("\n# ", " ")
+    off = {name: f"{100 * abs(row['error']):.0f}" for name, row in rows.items()}
+    ring, low, high = rows["level-ring"], *rows["level-ring"]["interval_us"]
+    assert f"is off by {off['direct']} and {off['tma-fastest']} %" in text
+    assert [rows[name]["binds"] for name in ("direct", "tma-fastest", "level-ring")] == [
+        "data path", "copy engine", "issue",
+    ]  # fmt: skip
+    assert f"it says {ring['predicted_us'] / 1e3:.2f} ms, and names" in text
+    assert f"In {100 * ring['busy']['issue']:.0f} of 100 cycles a scheduler issues" in text
+    assert f"the GPU decided: {ring['measured_us'] / 1e3:.2f} ms" in text and "between 0.97 and 1.2 ms" in text
+    assert 1.45 < ring["measured_us"] / 1200 < 1.55 and "We were wrong, by half" in text
+    assert ring["error"] < 0 and f"too little as well, by {off['level-ring']} %, but its interval holds" in text
+    assert low < ring["measured_us"] < high

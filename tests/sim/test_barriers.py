@@ -9,6 +9,7 @@ import pytest
 from helpers import LANDINGS, aligned, always, clean, device, expect, fault_of, floats, nans, run
 from numba import cuda, float32, int32, uint8, uint32, uint64
 
+from numba_deform.device.layout import Shared
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_count,
@@ -27,6 +28,7 @@ from numba_deform.device.memory import (
     st_shared_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.rings import Ring
 from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
@@ -1398,6 +1400,24 @@ def test_what_the_engine_does_not_know():
 
     expect(faults.NotCompiled, attribute, nans(1), words="Unknown attribute 'synchronize'")
     expect(faults.NotCompiled, variable, nans(1), words="NameError", source="undefined")
+
+
+@pytest.mark.parametrize("given", ["state.stage", "0"])
+def test_a_number_in_place_of_a_rings_state(given):
+    """It is told at the kernel's line, not where the library wants the number's stage."""
+    source = f"ring.release({given})"
+    ring = Shared(ring=Ring(2)).ring
+
+    def stage(out):
+        state = ring.start()
+        ring.release(state.stage)
+
+    def number(out):
+        ring.release(0)
+
+    kernel = number if given == "0" else stage
+    words = "Unknown attribute 'stage'", "A ring's functions take a state"
+    expect(faults.NotCompiled, kernel, nans(1), words=words, source=source)
 
 
 @pytest.mark.parametrize("where", ["array", "shared", "cuda", "intrinsic", "array for a number"])

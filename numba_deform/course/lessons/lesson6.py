@@ -202,12 +202,12 @@ def warp_sync(kernel, engine=None):
             )
         source = inspect.getsource(kernel.py_func)
         return next(sentence for holds, sentence in (
-            ("fence_" in source, "A fence orders what *one* thread does. It does not wait for the other lanes, and those "
-             "are still reading."),
-            ("mbarrier_arrive" in source or source.count("expect(") > 2, "An arrive on full counts as the producer's, and ends a "
-             "phase for which no tile has come."),
-            (source.count("wait(") > 1, "Waiting for full once more says that the tile has come. You "
-             "need to know that all lanes have read it."),
+            ("fence_" in source, "A fence orders what *one* thread does. It does not wait for the other lanes, "
+             "and those are still reading."),
+            ("mbarrier_arrive" in source or source.count("expect(") > 2, "An arrive on full counts as the "
+             "producer's, and ends a phase for which no tile has come."),
+            (source.count("wait(") > 1, "Waiting for full once more says that the tile has come. You need to "
+             "know that all lanes have read it."),
             (True, "Nothing makes the lanes meet: lane 0 runs on, and refills a stage that others may still "
              "read."),
         ) if holds)  # fmt: skip

@@ -54,8 +54,9 @@ def _inferred_form(function, given):
         if any(array in refused.words for array in ("shared.array", "local.array")):
             fault.rule = "The shape of cuda.shared.array and cuda.local.array is a constant: numbers, or "
             fault.rule += "names from outside the kernel that Numba sees as such; no argument and no sum."
-            fault.cure = "Write the shape as a constant. Shared memory as large as a launch says is "
-            fault.cure += "cuda.shared.array(0, dtype), with its bytes given at the launch (shared_bytes=)."
+            fault.cure = "Write a constant; or cuda.shared.array(0, dtype), with shared_bytes= at the launch."
+        elif found := re.search(r"Unknown attribute '(?:stage|barrier|parity)' of type (\w+)", refused.words):
+            fault.rule = f"A ring's functions take a state, what start() and advance() return: no {found[1]}."
         elif found := re.match(r".* has no attribute '(\w+)'(?:;|$)|NameError: name '(\w+)' is", refused.words):
             _about_a_name(fault, refused.function, *found.groups())
         raise fault from None
