@@ -3,16 +3,17 @@
     python bench/counted.py measure --out FOLDER           # on a GPU with ncu: what it and the emulator count
     python bench/counted.py emulate --out FOLDER           # again, what the emulator counts
     python bench/counted.py compare FOLDER [EMULATED] --out bench/results/counted.json
+    python bench/counted.py again EMULATED                 # the counts in counted.json by those, without FOLDER
     python bench/counted.py --table                        # the tables of bench/PROFILE.md
 
 Each variant, with the configuration that the GPU has, on two presets in three patterns. Nsight Compute counts a
 launch of each, and of the first pattern wavefronts by kind of access; another run counts each instruction's
 executions, and is so slow that warps which poll do so more often. Beside it the same machine code runs in
-``engines.sass``: of a kernel with a block for each few rows the first blocks of one SM, of a persistent one all
-its blocks there, so that L1 sees what an SM's does. ``off_percent``: counted / measured - 1. ``by_instruction``
-and ``by_line``: the sum of the differences of executions, as a share of all, over instructions and over lines.
-What was emulated again, on another machine, is taken from EMULATED, but not its lines; ``same_code``: its
-opcodes are those that ran on the GPU.
+``engines.sass``: of a kernel with a block for each few rows the blocks of one SM from three places of the grid,
+of a persistent one all its blocks there, so that L1 sees what an SM's does. ``off_percent``: counted / measured
+- 1. ``by_instruction`` and ``by_line``: the sum of the differences of executions, as a share of all, over
+instructions and over lines. What was emulated again, on another machine, is taken from EMULATED, but not its
+lines; ``same_code``: its opcodes are those that ran on the GPU.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
+from numba_deform.compiler.cache import save
 from numba_deform.engines.sass.units import SMS
 from numba_deform.measure import counters, record
 from numba_deform.measure.case import Case, case_on
@@ -40,7 +42,7 @@ RESULT = ROOT / "bench" / "results" / "counted.json"
 VARIANTS = ("direct", "tile", "tma", "tma-fastest", "persistent", "warp-specialized", "window")
 CASES = [(w, p) for w in ("seeds", "detr-encoder") for p in ("local(2)", "uniform", "seed")]
 METRICS = list(dict.fromkeys([*counters.METRICS.values(), *NSIGHT.values(), "sm__cycles_elapsed.max"]))
-BLOCKS, LIMIT, AT_ONCE = 24, 280, 12
+PLACES, BLOCKS, LIMIT, AT_ONCE = 3, 24, 280, 12  # blocks at each place
 SOURCES = "--section", "SourceCounters"
 KINDS = "l1tex__data_pipe_lsu_wavefronts_mem_"
 
@@ -70,7 +72,7 @@ def serve_emulator(workload, pattern, name, file):
     bound, _ = case.bind(name, {}, resident=resident_blocks)
     of_one_sm = list(range(0, bound.blocks, SMS))
     held = resident_blocks(bound.kernel, bound.shared_bytes)
-    only = of_one_sm if bound.blocks <= held else of_one_sm[:BLOCKS]
+    only = of_one_sm if bound.blocks <= held else some_of(of_one_sm)
     out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
     started = time.perf_counter()
     args = bound.arguments((*case.arrays, out))
@@ -84,6 +86,16 @@ def serve_emulator(workload, pattern, name, file):
         "config": str(bound.config), "blocks": bound.blocks, "ran": len(only), "totals": profile.totals,
         "roofline": profile.roofline, "code": code, "seconds": time.perf_counter() - started,
     }))  # fmt: skip
+
+
+def some_of(blocks):
+    """BLOCKS of them one behind the other in the middle of each of PLACES equal parts, or all.
+
+    The first ones of a grid would all lie at the picture's upper edge, where boxes bring fewer bytes."""
+    if len(blocks) <= PLACES * BLOCKS:
+        return blocks
+    starts = [len(blocks) * (2 * place + 1) // (2 * PLACES) - BLOCKS // 2 for place in range(PLACES)]
+    return [block for start in starts for block in blocks[start : start + BLOCKS]]
 
 
 def measure(folder, ncu):
@@ -196,12 +208,8 @@ def compare(folder, again, out):
                 if again and (newer := again / file.name).exists():
                     here = json.loads(newer.read_text())
                 same = here["config"] == config and here["blocks"] == blocks
-                row |= {"same_config": same, "ran": here["ran"],
-                        "counted": {ours: here["totals"][ours] for ours in NSIGHT},
-                        "roofline_cycles": max(here["roofline"].values()),
-                        "binds": max(here["roofline"], key=here["roofline"].get)}  # fmt: skip
-                row["off_percent"] = {ours: 100 * (row["counted"][ours] / value - 1)
-                                      for ours, value in measured.items() if value and row["counted"][ours]}
+                row["same_config"] = same
+                row |= counted_of(here, measured)
                 if len(tables) == len(bound):
                     row |= by_source(tables[n], first["code"])
                     row["same_code"] = opcodes(tables[n])[: len(here["code"])] == [c[0] for c in here["code"]]
@@ -210,6 +218,27 @@ def compare(folder, again, out):
     machine = json.loads((folder / "machine.json").read_text())
     record.write(out, None, rows)
     Path(out).write_text(json.dumps({**json.loads(Path(out).read_text()), **machine}, indent=1) + "\n")
+
+
+def counted_of(here, measured):
+    """What a row says of an emulator's run, beside what was measured."""
+    off = {ours: 100 * (here["totals"][ours] / value - 1)
+           for ours, value in measured.items() if value and here["totals"][ours]}  # fmt: skip
+    return {"ran": here["ran"], "counted": {ours: here["totals"][ours] for ours in NSIGHT},
+            "roofline_cycles": max(here["roofline"].values()),
+            "binds": max(here["roofline"], key=here["roofline"].get), "off_percent": off}  # fmt: skip
+
+
+def again(folder):
+    """Put what was emulated once more, of the same configuration, into RESULT."""
+    document = json.loads(RESULT.read_text())
+    for row in document["rows"]:
+        file = folder / f"{row['workload']}.{row['pattern']}.{row['variant']}.json"
+        here = json.loads(file.read_text()) if file.exists() else {}
+        if (here.get("config"), here.get("blocks")) == (row["config"], row["blocks"]):
+            row |= counted_of(here, row["measured"])
+            print(row["workload"], row["pattern"], row["variant"], row["off_percent"])
+    save(RESULT, document)
 
 
 def table():
@@ -234,7 +263,7 @@ def table():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    steps = "measure", "emulate", "compare", "gpu", "lines", "emulator"
+    steps = "measure", "emulate", "compare", "again", "gpu", "lines", "emulator"
     parser.add_argument("step", nargs="?", choices=steps)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--out", type=Path)
@@ -254,6 +283,8 @@ def main():
         measure(given.out, None)
     elif given.step == "compare":
         compare(Path(given.words[0]), Path(given.words[1]) if given.words[1:] else None, given.out)
+    elif given.step == "again":
+        again(Path(given.words[0]))
     elif given.step == "emulator":
         serve_emulator(*given.words)
     else:

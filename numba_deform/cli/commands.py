@@ -141,9 +141,9 @@ command(
 )  # fmt: skip
 command(
     "timeline", "run:timeline", "either",
-    "what each warp of a block does when, drawn for either engine or for both",
+    "what each warp of a block does when, drawn for either engine, for both, or for a model of an SM",
     *keys.SHAPE, *keys.DRAW, keys.VARIANT, keys.LOAD, *keys.SIMULATION[1:],
-    Key("engine", one_of(*keys.ENGINES, "both"), "both: CPU engine and GPU, one above the other"),
+    Key("engine", keys.DRAWN_BY, "both: CPU engine and GPU, one above the other; model: predicted, of an SM"),
     Key("block", keys.BLOCKS, "which blocks, one above the other: 0 or 0,3; default 0"),
     Key("out", TEXT, "the file to write: .png, .svg, or .json for Perfetto"),
     Key("start", WHOLE, "first cycle of the picture, default 0"),

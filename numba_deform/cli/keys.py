@@ -107,6 +107,7 @@ SIMULATION = (Key("schedules", COUNT, "CPU engine: try that many orders of the t
               Key("schedule_seed", SEED_KIND, "CPU engine: the first order to try; 0 is in turn"),
               Key("landing", one_of(*LANDINGS), "CPU engine: when TMA copies arrive"))  # fmt: skip
 _SOME = Kind(f"one or more of {','.join(WAIVERS)}", lambda text: waivers(text.split(",")), names=tuple(WAIVERS))
+DRAWN_BY = one_of(*ENGINES, "model", "both")
 WAIVE = Key("waive", _SOME, "CPU engine: rules that may be broken, see bench/ENGINE.md")
 PROFILE = (Key("engine", one_of("cpu", "gpu", "both"), "cpu: run here, the default; gpu: by Nsight Compute"),
            Key("only", BLOCKS, "the blocks that run, default all; figures are scaled up"),
@@ -209,6 +210,13 @@ def parse_pairs(pairs, keys, command):
             hint = closest(text, kinds[name].names)
             raise UsageError(f"{name}={text}: it must be {kinds[name].accepts}{hint}") from None
     return options
+
+
+def refuse_for_the_model(options):
+    """UsageError for a key of the CPU engine's beside ``engine=model``."""
+    for key in SIMULATION:
+        if options.get("engine") == "model" and key.name in options:
+            raise UsageError(f"{key.name}= is for the CPU engine; engine=model plays machine code")
 
 
 def simulation_options(options):

@@ -39,7 +39,7 @@ KEYS = {
         Key("debug", keys.FLAG, "bounded waits on a GPU"),
     ),
     "timeline": (
-        *COMMON, *keys.SIMULATION[1:], Key("engine", keys.one_of(*keys.ENGINES, "both"), ""),
+        *COMMON, *keys.SIMULATION[1:], Key("engine", keys.DRAWN_BY, ""),
         Key("block", keys.BLOCKS, ""), Key("out", keys.TEXT, ""), Key("start", keys.WHOLE, ""),
         Key("end", keys.WHOLE, ""),
     ),
@@ -177,22 +177,24 @@ def timeline(pairs):
     options, pipeline, parameters = options_of(pairs, "timeline")
     if "out" in options:
         check_path(options["out"])
+    keys.refuse_for_the_model(options)
     launch, asked, without = pipeline(**parameters), options.get("engine", "auto"), ""
-    engines = [None]
+    engines, model = [None], asked == "model"
     try:
-        engines = [engine_for(asked if asked != "both" else "gpu", launch.capability, launch.title)[1]]
+        if not model:
+            engines = [engine_for(asked if asked != "both" else "gpu", launch.capability, launch.title)[1]]
         engines = [None, *engines] if asked == "both" else engines
     except GpuMissing as error:
         if asked != "both":
             raise
         without = str(error)
     introduce(pipeline, parameters)
-    simulation, recorded = keys.simulation_options(options), []
-    simulation.pop("schedules")
+    simulation, recorded = {} if model else keys.simulation_options(options), []
+    simulation.pop("schedules", None)
     for gpu in engines:
         for block in options.get("block", (0,)):
             with nullcontext() if gpu else lasting(None):
-                recorded.append(measure.record_launch(launch, gpu, block, simulation))
+                recorded.append(measure.record_launch(launch, gpu, block, simulation, model))
             print_shares(recorded[-1])
     if without:
         say("note", f"only the CPU engine's half: {without}")

@@ -174,6 +174,7 @@ def timeline(pairs):
         drawn = [members[0].name for config, members in families().items() if hasattr(config, "trace")]
         raise UsageError(f"variant {chosen.name} has no parameter trace, which makes a kernel write down what "
                          f"its warps do; {', '.join(drawn)} and their like have it")
+    keys.refuse_for_the_model(options)
     engines, without = _engines(options.get("engine", "auto"), chosen)
     if "out" in options:
         check_path(options["out"])
@@ -184,10 +185,11 @@ def timeline(pairs):
     say("workload", source.text)
     recorded = []
     for engine in engines:
-        plan = plan_operator(inputs, chosen.name, engine, **{**parameters, "trace": True})
+        here = "cpu" if engine == "model" else engine
+        plan = plan_operator(inputs, chosen.name, here, **{**parameters, "trace": True})
         simulation = keys.simulation_options(options) if engine == "cpu" else {}
         for block in options.get("block", (0,)):
-            recorded.append(record(plan, block, simulation))
+            recorded.append(record(plan, block, simulation, model=engine == "model"))
             print_shares(recorded[-1])
     if without:
         say("note", f"only the CPU engine's half: {without}")
@@ -198,6 +200,8 @@ def timeline(pairs):
 
 def _engines(asked, chosen):
     """(which engines draw, why the GPU does not where both were asked for)."""
+    if asked == "model":
+        return (asked,), ""
     if asked != "both":
         return (pick_engine(asked, chosen)[0],), ""
     try:

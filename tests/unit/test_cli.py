@@ -613,6 +613,16 @@ def test_a_timeline_says_at_once_that_it_cannot_be_drawn(tmp_path, monkeypatch, 
     assert cli.main([*words[:-1], f"{words[-1]}x.json"]) == 0 and (tmp_path / "x.json").exists()
 
 
+def test_a_timeline_of_the_model(capsys):
+    """Each block that is asked for, on a GPU's grid; the CPU engine's keys are refused."""
+    words = ["timeline", "variant=tma", "stages=2", "workload=tiny", "engine=model"]
+    assert cli.main([*words, "block=0,1"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"tma, block {block}: model of an SM of an H200" in out for block in (0, 1))
+    assert cli.main([*words, "schedule_seed=1"]) == 2
+    assert "schedule_seed= is for the CPU engine" in capsys.readouterr().err
+
+
 # --- bad input ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("words", "parts"),

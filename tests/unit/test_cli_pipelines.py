@@ -224,6 +224,19 @@ def test_timeline(ring, call):
                                    for stage in (0, 1, 0, 1))  # fmt: skip
 
 
+def test_timeline_of_the_model(ring, call):
+    """Of the machine code on a model of an SM: with another stage a pipeline waits for less of its time."""
+    ends = []
+    for stages in (1, 2):
+        status, out, _ = call(f"timeline load={ring} engine=model out=t.json stages={stages} steps=8")
+        assert status == 0 and f"copy stages={stages} steps=8, block 0: model of an SM of an H200" in out
+        events = json.loads(Path("t.json").read_text())["traceEvents"]
+        ends.append(max(event["ts"] for event in events if "ts" in event))
+    assert ends[1] < 0.9 * ends[0]
+    status, _, err = call(f"timeline load={ring} engine=model landing=late")
+    assert status == 2 and "landing= is for the CPU engine" in err
+
+
 def test_budget(ring, call):
     status, out, _ = call(f"budget load={ring} stages=1,2,3 registers=40")
     lines = [line.split() for line in out.splitlines()]

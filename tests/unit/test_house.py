@@ -19,7 +19,7 @@ PACKAGE = Path(numba_deform.__file__).parent
 # a capability that needs many more has the wrong shape, or its commit says why the budget grows.
 ROOMS = {"device": 4_900, "compiler": 2_170, "engines": 30_400, "programs": 2_350, "kernels": 5_560,
          "attention": 1_700, "torch": 1_950, "workloads": 800, "measure": 4_540, "course": 9_420,
-         "cli": 2_720}  # fmt: skip
+         "cli": 2_730}  # fmt: skip
 TREES = {
     ".".join(("numba_deform", *path.relative_to(PACKAGE).with_suffix("").parts)): ast.parse(path.read_text())
     for path in sorted(PACKAGE.rglob("*.py"))
