@@ -97,6 +97,21 @@ def test_a_wrong_one(tmp_path, capsys):
     assert fault["launch"].startswith("program.py:")
 
 
+def test_profiled(tmp_path, capsys):
+    """Each kernel line by line, on the machine code that its PTX becomes; copies by maps that a kernel makes."""
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM.replace("FAULT", ""))
+    assert main(["profile", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "ended right" in out
+    for kernel, line in (("double", "tile = rows.load"), ("on_device", "other.store([0, 0], rows.load")):
+        table = out.partition(f"\n{kernel}, 1 launch of blocks of 128 threads")[2]
+        assert f"tma_bytes             {4096:4}" in table
+        number = PROGRAM.partition(line)[0].count("\n") + 1
+        row = next(row for row in table.splitlines() if f"program.py:{number} " in row)
+        assert int(row.split()[8]) == (2048 if kernel == "double" else 4096)
+
+
 def test_without_triton_nothing_is_imported(tmp_path):
     before = set(sys.modules)
     file = tmp_path / "plain.py"
