@@ -12,7 +12,8 @@
     handover   two warps wake each other by two mbarriers: from an arrival to the warp that has waited
     copies     boxes by TMA into a ring of each warp, which nobody reads. One box at a time gives the latency,
                with a fence of the tensor map before it what that costs; many give what the copy engine takes
-               for one, on one SM or on all of them
+               for one, on one SM or on all of them. A lane waits alone, or its whole warp with it; a fence may
+               be of a map that nobody uses
     blocks     blocks of a fixed time, one on an SM at a time: what lies between one and the next
 
 Cycles are of the SM's clock, read by the kernel, the smallest of several runs; those of ``blocks`` are a
@@ -140,14 +141,16 @@ def build_handover():
     return handover
 
 
-def build_copies(box, warps, group, stages, fence, count):
+def build_copies(box, warps, group, stages, fence, count, waiting="lane"):
     """``group`` boxes a stage, from rows all over the tensor. ``fence``: a "warp" acquires its map, one of
-    ``count``, at its beginning, or for each "stage"; or the "block" acquires all, which its warps use one after
-    the other; "none" uses them like that, unfenced."""
+    ``count``, at its beginning, or for each "stage", where "other" acquires one more, which nobody uses; or the
+    "block" acquires all, which its warps use one after the other; "none" uses them like that, unfenced.
+    ``waiting``: one "lane" of each warp waits for its stages, or the "warp"."""
     size = 2 * box[0] * box[1] * box[2]
     shared = nd.Shared(tiles=nd.Array((warps * stages * group, size), uint8, alignment=128),
                        ring=WarpRing(stages, warps))  # fmt: skip
     ring, across, down, in_turn = shared.ring, box[1], box[2], fence in ("block", "none")
+    each_stage, alone, fenced = fence in ("stage", "other"), waiting == "lane", count if fence == "other" else 0
 
     @nd.kernel(threads=32 * warps, shared=shared)
     def copies(maps: nd.u64, out: int64[::1], steps: nd.i32):
@@ -156,9 +159,12 @@ def build_copies(box, warps, group, stages, fence, count):
             if int32(cuda.threadIdx.x) < count:
                 nd.fence_proxy_tensormap_acquire_sys(nd.global_at(maps, cuda.threadIdx.x, 128))
             cuda.syncthreads()
-        if nd.lane() != 0:
+        if alone and nd.lane() != 0:
             return
-        ring.init()
+        if nd.lane() == 0:
+            ring.init()
+        if not alone:
+            cuda.syncwarp()
         map = nd.global_at(maps, nd.warp() % count, 128)
         if not in_turn:
             nd.fence_proxy_tensormap_acquire_sys(map)
@@ -166,9 +172,9 @@ def build_copies(box, warps, group, stages, fence, count):
         mine = int32(cuda.blockIdx.x) * int32(warps) + nd.warp()
         begin = clock64()
         for step in range(steps + stages - 1):
-            if step < steps:
-                if fence == "stage":
-                    nd.fence_proxy_tensormap_acquire_sys(map)
+            if step < steps and (alone or nd.lane() == 0):
+                if each_stage:
+                    nd.fence_proxy_tensormap_acquire_sys(nd.global_at(maps, fenced, 128) if fenced else map)
                 ring.expect(ahead, group * size)
                 first, full = (nd.warp() * stages + ahead.stage) * group, ring.full(ahead)
                 if in_turn:
@@ -176,11 +182,14 @@ def build_copies(box, warps, group, stages, fence, count):
                 y = (mine * 1637 + step * 29) % ROWS * down
                 for i in nd.static_range(group):
                     nd.cp_async_bulk_tensor_3d(shared.tiles.at(first + i), map, 0, i % 4 * across, y, full)
-                ahead = ring.advance(ahead)
+            ahead = ring.advance(ahead)
             if step >= stages - 1:
                 ring.wait(now)
+                if not alone:
+                    cuda.syncwarp()
                 now = ring.advance(now)
-        out[mine] = int64(clock64() - begin)
+        if nd.lane() == 0:
+            out[mine] = int64(clock64() - begin)
 
     return copies
 
@@ -254,13 +263,14 @@ def measured(gpu, model=False):
     row("phase of one thread", run(build_phases(), 1, np.zeros(1, np.int64))[0] / ROUNDS)
     row("handover", run(build_handover(), 1, np.zeros(1, np.int64))[0] / ROUNDS / 2)
 
-    def copies(what, name, grid, warps, group, stages, fence="warp", count=1):
-        kernel, steps = build_copies(BOXES[name][0], warps, group, stages, fence, count), STEPS
+    def copies(what, name, grid, warps, group, stages, fence="warp", count=1, **more):
+        kernel, steps = build_copies(BOXES[name][0], warps, group, stages, fence, count, **more), STEPS
         if not gpu:
             steps = max(16, 512 // (warps * group)) if model else 4
-        out, maps = np.zeros(grid * warps, np.int64), source_of(name, count, ROWS)
+        out, maps = np.zeros(grid * warps, np.int64), source_of(name, count + (fence == "other"), ROWS)
         each = run(kernel, grid, out, steps, before=[maps]).max() / steps / (warps * group)
-        row(what, each, box=name, grid=grid, warps=warps, group=group, stages=stages, fence=fence, maps=count)
+        ring = {"grid": grid, "warps": warps, "group": group, "stages": stages, "fence": fence, "maps": count}
+        row(what, each, box=name, **ring, **more)
 
     many = SMS if gpu or model else 2
     for name in ("256 bytes, 2 pieces", "4096 bytes, 4 pieces"):
@@ -273,8 +283,13 @@ def measured(gpu, model=False):
     for warps, group in ((4, 4), (4, 16), (12, 4), (12, 16)):
         for fence, count in (("warp", 1), ("warp", 4), ("stage", 1), ("stage", 4)):
             copies("stages of boxes", "256 bytes, 2 pieces", many, warps, group, 2, fence, count)
+        for waiting in ("lane", "warp"):
+            copies("stages of boxes", "256 bytes, 2 pieces", many, warps, group, 2, "other", 1, waiting=waiting)
     for warps in (1, 2, 4, 8, 16):
         copies("a box for each phase", "256 bytes, 2 pieces", many, warps, 1, 4)
+    for warps, group in ((16, 1), (24, 2), (24, 4), (24, 8), (12, 16)):
+        for waiting in ("lane", "warp"):
+            copies("who waits", "256 bytes, 2 pieces", many, warps, group, 2, waiting=waiting)
     if gpu:
         for cycles in (1000, 4000):
             row("from block to block", between(gpu, blocks, [cycles], 200) - cycles, block=cycles)
