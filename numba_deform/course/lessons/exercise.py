@@ -81,10 +81,10 @@ def number(answer, what="number. Write a whole one", name=""):
 
 
 def choice(answer, names):
-    """That one of ``names`` which ``answer`` is, but for its case and its blanks; else ``answer``."""
+    """That one of ``names`` which ``answer`` is, but for its case, blanks and brackets; else ``answer``."""
 
     def bare(text):
-        return "".join(str(text).split()).lower()
+        return "".join(filter(str.isalnum, str(text))).lower()
 
     return next((name for name in names if bare(name) == bare(answer)), answer)
 
