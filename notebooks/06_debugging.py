@@ -128,7 +128,7 @@ check.standstill(producer=producer, consumers=consumers, tiles=tiles)
 #
 # When nobody can go on and no copy is in flight, the CPU engine reports who waits for whom. For each group
 # of threads it names the line and the barrier where they wait, the barrier's state, what is missing, and
-# who could bring it.
+# who could bring it. (`poison` makes an output in which no number is a likely result.)
 
 # %%
 data, out = random_words(ITEMS, READERS, seed=1), poison(READERS)
@@ -136,9 +136,9 @@ lessons.cpu_only("The drawing of who waits for whom")
 lessons.show_fault(lambda: lessons.run(roles, 1, (data, out), engine="cpu"))
 
 # %% [markdown]
-# Read it from the top. Group A, the producer, waits on `ring.empty[0]`: **pending 62 of 64**. Two arrivals
-# have come, 62 are missing. Group B waits on full, for an arrival that only A can make. The deadlock is
-# `circle: A -> B -> A`, and one of its two arrows is wrong.
+# Read it from the top. (Its A and B are groups of threads, and not our lines.) Group A, the producer, waits
+# on `ring.empty[0]`: **pending 62 of 64**. Two arrivals have come, 62 are missing. Group B waits on full, for
+# an arrival that only A can make. The deadlock is `circle: A -> B -> A`, and one of its two arrows is wrong.
 #
 # The arrow from B to A is right: the tile is not there. The arrow from A to B is wrong. Threads 33-63 and
 # 65-95 could end A's wait, but the kernel never lets them, because only lane 0 of each warp arrives. A
