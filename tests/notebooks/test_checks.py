@@ -521,6 +521,7 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
         )),
         *((DEBUGGING, "ready", [("taken = seen == READY", taken)], words) for taken, words in (
             ("taken = None", "The engine stops it: NotCompiled"),
+            ("taken = seen is READY", "in none of them does the consumer take the number"),
             ("taken = seen != WRITING", "The box is taken also before"),
             ("taken = True", "The box is taken also before"),
             ("taken = seen == EMPTY", "just when it must not be: before the producer has finished"),
