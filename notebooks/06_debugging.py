@@ -223,7 +223,7 @@ lessons.cpu_only("Judging a race by its reason")
 lessons.show_fault(lambda: lessons.run(pipeline, 1, (data, out), engine="cpu"))
 
 # %% [markdown]
-# The numbers were right in this run, too, and still the engine reports a race. It does not look for damage.
+# In this run nothing was damaged yet, and still the engine reports a race. It does not look for damage.
 # For every byte it remembers who touched it last, and for every thread what this thread *knows* about the
 # others. (Such a record is called a vector clock, and barriers pass it on.) Thread 31 has read the byte,
 # and thread 0 has no way to know it. That is a race, and the verdict is the same in every schedule.
@@ -424,9 +424,9 @@ for landing in ("late", "random", "earliest"):
     print(f"{report.schedules} schedules, landing {landing}: nothing was reported")
 
 # %% [markdown]
-# 300 runs, and no report. The engine's random schedules switch threads where they wait, and here nobody
-# waits. A thread that has started runs to its end. A GPU would rarely meet the fault either: the consumer
-# has to look in the few hundred cycles between A and C.
+# 300 runs, and no report. The engine's random schedules switch threads where they wait, and after the
+# `syncthreads` nobody waits. The thread that goes on first runs to its end. A GPU would rarely meet the fault
+# either: the consumer has to look in the few hundred cycles between A and C.
 #
 # For a small kernel there is something better than chance. `explore` tries **every order** of its barrier,
 # flag and copy events, as far as their order can matter:

@@ -494,7 +494,8 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             ("queries", "There are 4 weights"),
             ("POINTS if tid == 0 else 1", "All 64 threads have a query here"),
             ("POINTS if tid == 0 else 0", "All 64 threads have a query here"),
-            ("POINTS if query < queries else 1", "come to the first round and stay away"),
+            ("POINTS if query < queries else 1", "some of them stay away from a later one"),
+            ("POINTS + (query >= queries)", "some of them stay away from a later one"),
         )),
         *((DEBUGGING, "warp_sync", [(SYNC, SYNC.replace("cuda.syncwarp()", line))], words) for line, words in (
             ("pass", "Nothing makes the lanes meet"),
@@ -520,6 +521,7 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             ("        ahead =", "        cuda.syncwarp()\n        ahead =", None),
         )),
         *((DEBUGGING, "ready", [("taken = seen == READY", taken)], words) for taken, words in (
+            (f"taken = {LOOK.replace('flag', 'flags')} == READY", "An array is no address. `.at(0)`"),
             ("taken = None", "The engine stops it: NotCompiled"),
             ("taken = seen is READY", "in none of them does the consumer take the number"),
             ("taken = seen != WRITING", "The box is taken also before"),

@@ -267,8 +267,8 @@ def rounds(kernel, engine=None):
         if "phase 0" in (fault.state or ""):
             return "It is the same fault in other words: threads without a query do not come to the barrier."
         return (
-            "The threads without a query come to the first round and stay away from a later one. The "
-            "barrier expects all 64 in *every* phase."
+            "All threads come to the first round, and some of them stay away from a later one. The barrier "
+            "expects all 64 in *every* phase."
         )
 
     runs = 0
