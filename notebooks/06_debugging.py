@@ -128,7 +128,7 @@ check.standstill(producer=producer, consumers=consumers, tiles=tiles)
 #
 # When nobody can go on and no copy is in flight, the CPU engine reports who waits for whom. For each group
 # of threads it names the line and the barrier where they wait, the barrier's state, what is missing, and
-# who could bring it.
+# who could bring it. (`poison` makes an output in which no number is a likely result.)
 
 # %%
 data, out = random_words(ITEMS, READERS, seed=1), poison(READERS)
@@ -136,9 +136,9 @@ lessons.cpu_only("The drawing of who waits for whom")
 lessons.show_fault(lambda: lessons.run(roles, 1, (data, out), engine="cpu"))
 
 # %% [markdown]
-# Read it from the top. Group A, the producer, waits on `ring.empty[0]`: **pending 62 of 64**. Two arrivals
-# have come, 62 are missing. Group B waits on full, for an arrival that only A can make. The deadlock is
-# `circle: A -> B -> A`, and one of its two arrows is wrong.
+# Read it from the top. (Its A and B are groups of threads, and not our lines.) Group A, the producer, waits
+# on `ring.empty[0]`: **pending 62 of 64**. Two arrivals have come, 62 are missing. Group B waits on full, for
+# an arrival that only A can make. The deadlock is `circle: A -> B -> A`, and one of its two arrows is wrong.
 #
 # The arrow from B to A is right: the tile is not there. The arrow from A to B is wrong. Threads 33-63 and
 # 65-95 could end A's wait, but the kernel never lets them, because only lane 0 of each warp arrives. A
@@ -223,7 +223,7 @@ lessons.cpu_only("Judging a race by its reason")
 lessons.show_fault(lambda: lessons.run(pipeline, 1, (data, out), engine="cpu"))
 
 # %% [markdown]
-# The numbers were right in this run, too, and still the engine reports a race. It does not look for damage.
+# In this run nothing was damaged yet, and still the engine reports a race. It does not look for damage.
 # For every byte it remembers who touched it last, and for every thread what this thread *knows* about the
 # others. (Such a record is called a vector clock, and barriers pass it on.) Thread 31 has read the byte,
 # and thread 0 has no way to know it. That is a race, and the verdict is the same in every schedule.
@@ -424,9 +424,9 @@ for landing in ("late", "random", "earliest"):
     print(f"{report.schedules} schedules, landing {landing}: nothing was reported")
 
 # %% [markdown]
-# 300 runs, and no report. The engine's random schedules switch threads where they wait, and here nobody
-# waits. A thread that has started runs to its end. A GPU would rarely meet the fault either: the consumer
-# has to look in the few hundred cycles between A and C.
+# 300 runs, and no report. The engine's random schedules switch threads where they wait, and after the
+# `syncthreads` nobody waits. The thread that goes on first runs to its end. A GPU would rarely meet the fault
+# either: the consumer has to look in the few hundred cycles between A and C.
 #
 # For a small kernel there is something better than chance. `explore` tries **every order** of its barrier,
 # flag and copy events, as far as their order can matter:

@@ -37,7 +37,6 @@ import numba_deform as nd
 from numba_deform.attention.checks import check_problem
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
-from numba_deform.course.bugs.base import poison, random_words
 from numba_deform.course.lessons import lesson7 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.course.lessons.results import results
@@ -375,16 +374,17 @@ check.blocks(blocks)
 # tile:
 
 # %%
-shared = nd.Shared(tile=nd.Array((1, 2, 32), nd.uint32, alignment=128), full=nd.Barrier(1))
+TILE_BYTES = 4 * 2 * 32  # two rows of 32 words: the 64 float16 of two pixels
+shared = nd.Shared(tile=nd.Array((2, 32), nd.uint32, alignment=128), full=nd.Barrier(1))
 
 
 @nd.kernel(threads=32, shared=shared)
 def one_tile(map: nd.u64, out: nd.uint32[:, :], x: nd.i32, y: nd.i32):
     shared.init()
-    tile, lane = shared.tile.box_view(0), nd.lane()  # two pixels of 32 float16 are 32 words
+    tile, lane = shared.tile.view(), nd.lane()
     if lane == 0:
         nd.fence_proxy_tensormap_acquire_sys(map)
-        shared.full.expect(shared.tile.box_bytes)
+        shared.full.expect(TILE_BYTES)
         nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, x, y, shared.full.at())
     cuda.syncwarp()
     shared.full.wait(0)
@@ -451,7 +451,7 @@ def sums(min_blocks):
     def sum_of_loads(data: nd.u64, out: nd.uint32[:]):
         tid, parts = cuda.threadIdx.x, cuda.local.array((12, 4), uint32)
         for i in range(12):
-            words = nd.ld_global_v4(nd.global_at(data, tid + 256 * i, 16))
+            words = nd.ld_global_v4(nd.global_at(data, tid + 256 * i, 16))  # four words at once
             for k in range(4):
                 parts[i, k] = words[k]
         cuda.syncthreads()  # keeps the loads above it

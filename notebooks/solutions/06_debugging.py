@@ -123,7 +123,7 @@ def pipeline(data: nd.u64, out: nd.uint32[:]):
     out[lane] = total
 
 
-# %% warp_sync wrong: Waiting for full once more
+# %% warp_sync wrong: A wait for full says that a tile has come
 @nd.kernel(threads=LANES, shared=rows)
 def pipeline(data: nd.u64, out: nd.uint32[:]):
     rows.init()
@@ -292,7 +292,7 @@ def mailbox(data: nd.uint32[:], out: nd.uint32[:]):
         out[1] = taken
 
 
-# %% ready wrong: as soon as the producer has begun
+# %% ready wrong: The box is taken also before
 @nd.kernel(threads=64, shared=mail)
 def mailbox(data: nd.uint32[:], out: nd.uint32[:]):
     box, flags, flag, tid = mail.box.view(), mail.flag.view(), mail.flag.at(0), cuda.threadIdx.x

@@ -357,6 +357,8 @@ def _as_device_functions():
         mock.patch.object(interpreter.Interpreter, keep, lambda self: None),
         mock.patch.object(types.Function, "get_call_type", _remembered(types.Function.get_call_type)),
         mock.patch.object(types.Dispatcher, "get_overload", lambda self, sig: self.dispatcher),
+        # For code of its own that it inlines, as of bool(None), Numba would ask a driver what GPU there is.
+        mock.patch.object(CUDADispatcher, "compile_device", lambda self, args, return_type=None: None),
         methods, target_override(),
     ):  # fmt: skip
         yield

@@ -12,6 +12,7 @@ from .namespace import Namespace
 from .sync import bar_arrive, bar_sync, fence_mbarrier_init, warp
 
 BARRIER = 8  # bytes of an mbarrier
+MOST = (1 << 20) - 1  # arrivals of a phase
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Ring:
     def __post_init__(self):
         for name, least in (("stages", 1), ("full", 1), ("empty", 0)):
             count = getattr(self, name)
-            if not isinstance(count, int) or not least <= count < 1 << 20:
-                raise ValueError(f"{name}={count} of a ring must be a whole number from {least} on")
+            if not isinstance(count, int) or not least <= count <= MOST:
+                raise ValueError(f"{name}={count} of a ring must be a whole number from {least} to {MOST}")
         _check_barriers(self)
 
     @property
@@ -170,8 +171,8 @@ class Barrier:
     alignment = bytes = BARRIER
 
     def __post_init__(self):
-        if not isinstance(self.count, int) or not 1 <= self.count < 1 << 20:
-            raise ValueError(f"count={self.count} of a barrier must be a whole number from 1 on")
+        if not isinstance(self.count, int) or not 1 <= self.count <= MOST:
+            raise ValueError(f"count={self.count} of a barrier must be a whole number from 1 to {MOST}")
 
     def init(self, offset):
         """A device function of an address: one thread initialises the barrier ``offset`` bytes behind it."""

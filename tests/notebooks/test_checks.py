@@ -8,6 +8,7 @@ import lessons
 import numpy as np
 import pytest
 
+import numba_deform as nd
 from numba_deform.course.lessons import (
     lesson1,
     lesson2,
@@ -112,12 +113,13 @@ def test_natural_mistakes_in_refusing(change, words):
 
 
 FENCE, WRITE = "    nd.fence_proxy_async()\n", "    tile[lane] ="
+ISSUE = "        nd.cp_async_bulk_store(out, one_row.tile.at(0), ROW_BYTES)\n"
 
 
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ([(FENCE, "")], "Nothing is there yet but the syncwarp"),
+        ([(FENCE, "")], "No fence is there yet"),
         ([(FENCE, ""), ("_group(0)", f"_group(0)\n{FENCE}")], "behind the copy"),
         ([(FENCE, ""), (WRITE, FENCE + WRITE)], "before the write"),
         ([(FENCE, f"    if lane < 16:\n    {FENCE}")], "in one lane only"),
@@ -125,6 +127,10 @@ FENCE, WRITE = "    nd.fence_proxy_async()\n", "    tile[lane] ="
         ([(FENCE, "    cuda.syncthreads()\n")], "This orders ordinary accesses"),
         ([(FENCE, "    nd.fence_proxy_async\n")], "Brackets are missing"),
         ([(FENCE, "    nd.fence_proxy_tensormap_acquire_sys(data)\n")], "is for tensor maps"),
+        ([(FENCE, ""), (ISSUE, f"{ISSUE}    {FENCE}")], "behind the copy"),
+        ([("    cuda.syncwarp()\n", "")], "The lanes have to meet"),
+        ([("        nd.cp_async_bulk_wait_group(0)", "        pass")], "CopyOutlivesBlock"),
+        ([(FENCE, "    nd.cp_async_bulk_wait_group(0)\n")], "No fence is there yet"),
     ],
 )
 def test_where_a_proxy_fence_stands(changes, words):
@@ -137,6 +143,7 @@ def test_where_a_proxy_fence_stands(changes, words):
     lessons.execute(replace(right.cell, source=source), scope)
     verdict = lesson6.proxy_fence(scope["add_one"])
     assert verdict.kind == "wrong" and words in verdict.message
+    assert "It is the right fence" not in verdict.message or "MissingProxyFence" in verdict.message
 
 
 @pytest.mark.parametrize("answer", [
@@ -152,7 +159,13 @@ def test_an_answer_in_another_form():
         assert lesson1.corners(come).passed, come
     assert "and not AF" in lesson1.corners("AF").message
     assert "'1' is not a number" in lesson6.race(("B", "D"), "1").message
+    for lines in ("B and D", "D, B", ("line B", "line D"), ["D", "b "], {"B", "D"}, "bd"):
+        assert lesson6.race(lines, 1).passed, lines
+    for lines in ("B", "A, B and D", (), None, 5, ("D", "D"), ("B", None), (23, 25)):
+        assert "give the letters of *two*" in lesson6.race(lines, 1).message, lines
     assert "Write a list" in lesson6.tail("96, 200").message
+    assert "'200' is not a number of queries" in lesson6.tail([96, "200"]).message
+    assert "[100] has others" in lesson6.tail([100]).message and lesson6.tail(np.array([96, 200])).passed
     assert "'2' is not a number" in lesson7.blocks("2").message
     assert "whole number of stages" in lesson4.stages_needed(lambda latency, work: latency / work + 1.5).message
 
@@ -298,6 +311,8 @@ def predicted(operation, *state):
         )),
         (lesson5.forecast, [lambda issue, share, *of: round(issue / share / math.prod(of))], "rounded"),
         (lesson5.forecast, [lambda *of: None], NONE),
+        # -- lesson 6
+        (lesson6.arrivals, (1 << 20, lambda empty: nd.Ring(2, empty=empty)), "number from 0 to 1048575"),
         # -- lessons 7 to 9
         (lesson7.data_path, [lambda *of: None], NONE),
         (lesson7.column_order, [lambda x, row: None], NONE),
@@ -345,8 +360,11 @@ def test_what_is_said_of_an_answer(check, answers, words):
 
 def test_words_in_another_form():
     assert lesson6.standstill("Empty", " full", 2.0).passed
-    assert lesson6.order("Between A  and C").passed
-    assert lesson6.notice(["cpu engine"]).passed and lesson6.notice("CPUEngine").passed
+    assert lesson6.order("Between A  and C").passed and lesson6.order(["between A and C."]).passed
+    assert "not one of" in lesson6.order(["between A and C", "after C"]).message
+    for who in (None, 7, ["CPU engine", None], [["CPU engine", "numbers"]], "nobody"):
+        assert "is none of them" in lesson6.notice(who).message, who
+    assert lesson6.notice(["cpu engine"]).passed and lesson6.notice("CPU-Engine").passed
     for words in (("arrivals", "bytes", "parity"), ("Arrivals", " BYTES ", "par ity")):
         assert lesson2.diagnose(**dict(zip("ABC", words, strict=True))).passed
 
@@ -474,20 +492,42 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             ("POINTS + 1", "There are 4 weights"),
             ("THREADS", "There are 4 weights"),
             ("queries", "There are 4 weights"),
+            ("POINTS if tid == 0 else 1", "All 64 threads have a query here"),
+            ("POINTS if tid == 0 else 0", "All 64 threads have a query here"),
+            ("POINTS if query < queries else 1", "some of them stay away from a later one"),
+            ("POINTS + (query >= queries)", "some of them stay away from a later one"),
         )),
         *((DEBUGGING, "warp_sync", [(SYNC, SYNC.replace("cuda.syncwarp()", line))], words) for line, words in (
             ("pass", "Nothing makes the lanes meet"),
             ("nd.fence_mbarrier_init()", "A fence orders what *one* thread does"),
             ("cuda.syncwarp", "Brackets are missing"),
             ("syncwarp()", "The engine stops it: NotCompiled"),
+            ("cuda.syncwarp(1)", "and has no mask"),
+            ("cuda.threadfence()", "A fence orders what *one* thread does"),
+            ("cuda.ballot_sync(0xFFFFFFFF, True)", "It orders no reads and writes"),
+            ("if lane > 0: cuda.syncwarp()", "The lanes meet in the wrong place"),
+            ("ring.wait(ahead)", "A wait for full says that a tile has come"),
             ("nd.mbarrier_arrive(ring.full(state))", "counts as the producer's"),
             ("ring.expect(state, 0)", "counts as the producer's"),
-            ("ring.wait(state)", "Waiting for full once more"),
+            ("ring.wait(state)", "A wait for full says"),
             ("ring.release(state)", None),
-            ("nd.mbarrier_wait(ring.full(state), state.parity)", "Waiting for full once more"),
+            ("nd.mbarrier_wait(ring.full(state), state.parity)", "A wait for full says"),
             ("cuda.syncthreads()", None),
         )),
+        *((DEBUGGING, "warp_sync", [(SYNC, "state = ahead"), (line, place)], words) for line, place, words in (
+            ("        total +=", "        cuda.syncwarp()\n        total +=", "meet in the wrong place"),
+            ("    out[lane]", "    cuda.syncwarp()\n    out[lane]", "meet in the wrong place"),
+            ("    for i in", "    cuda.syncwarp()\n    for i in", "meet in the wrong place"),
+            ("        ahead =", "        cuda.syncwarp()\n        ahead =", None),
+        )),
         *((DEBUGGING, "ready", [("taken = seen == READY", taken)], words) for taken, words in (
+            (f"taken = {LOOK.replace('flag', 'flags')} == READY", "An array is no address. `.at(0)`"),
+            ("taken = None", "The engine stops it: NotCompiled"),
+            ("taken = seen is READY", "in none of them does the consumer take the number"),
+            ("taken = seen != WRITING", "The box is taken also before"),
+            ("taken = True", "The box is taken also before"),
+            ("taken = seen == EMPTY", "just when it must not be: before the producer has finished"),
+            ("taken = flags[0] == READY", "This uses the flag as plain memory"),
             (f"while seen != READY:\n            seen = {LOOK}\n        taken = True", "and yet it waits"),
             (f"while {LOOK} != READY:\n            pass\n        taken = True", "and yet it waits"),
             ("taken = seen > WRITING", None),

@@ -93,3 +93,15 @@ def test_a_function_that_calls_itself():
         return count(n - 1) if n else 0
 
     assert identity(count.py_func) == identity(count.py_func)
+
+
+def test_nothing_as_a_condition():
+    """Numba inlines code of its own for it, and needs no driver for that."""
+
+    def kernel(out):
+        nothing = None
+        out[cuda.threadIdx.x] = 1 if nothing else 2
+
+    out = np.zeros(32)
+    run(kernel, out)
+    assert np.all(out == 2)

@@ -171,6 +171,21 @@ def test_64_bit_arithmetic_wraps():
     assert out[0] == (2**63 - 1) // 2
 
 
+def test_numbers_that_are_the_same():
+    """Numba compares those of one type, and finds no two of different types the same, whatever they are."""
+
+    def kernel(out, n, u):
+        out[0], out[1] = u is n, u is not n
+        out[2], out[3] = n * 100 is n * 100, n is not n + n
+        out[4], out[5] = (n == 2) is (n > 1), (n == 2) is not True
+        out[6], out[7] = n is None, n is not None
+
+    got = computed(kernel, np.int64(2**40), np.uint32(2), dtype=np.int64)
+    assert got.tolist() == [0, 1, 1, 1, 0, 1, 0, 1]
+    got = computed(kernel, np.int64(2), np.uint32(2), dtype=np.int64)
+    assert got.tolist() == [0, 1, 1, 1, 1, 0, 0, 1]
+
+
 def test_signs_of_comparisons_divisions_and_shifts():
     def kernel(out, i, u):
         out[0] = i < u

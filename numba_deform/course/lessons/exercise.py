@@ -81,10 +81,10 @@ def number(answer, what="number. Write a whole one", name=""):
 
 
 def choice(answer, names):
-    """That one of ``names`` which ``answer`` is, but for its case and its blanks; else ``answer``."""
+    """That one of ``names`` which ``answer`` is, but for its case, blanks and brackets; else ``answer``."""
 
     def bare(text):
-        return "".join(str(text).split()).lower()
+        return "".join(filter(str.isalnum, str(text))).lower()
 
     return next((name for name in names if bare(name) == bare(answer)), answer)
 
@@ -154,6 +154,7 @@ def exercise(hint, faults=""):
 NO_NUMBER = {
     "'Namespace'": "A barrier with a name is no address. Its operations stand behind a dot, and so does its "
     "address: `.at()`.",
+    "'ArrayView'": "An array is no address. `.at(0)`, behind its name in shared memory, is its address.",
     "'function'": "A function stands there where a number is needed. Call it.",
     "'NoneType'": "A function that returns nothing gives None.",
 }  # what stands in the error of a kernel's own code, and what that means

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from unittest import mock
 
@@ -59,9 +60,7 @@ def _mended(kernel, fresh, explain, engine=None):
     for landing in LANDINGS:
         launch = fresh()
         try:
-            run(
-                kernel, launch.grid, launch.args, engine="cpu", schedules=SCHEDULES, landing=landing
-            )
+            run(kernel, launch.grid, launch.args, engine="cpu", schedules=SCHEDULES, landing=landing)
         except SimFault as fault:
             sentence = "" if isinstance(fault, faults.NotCompiled) else explain(fault)
             raise Wrong(fault_message(fault, sentence)) from None
@@ -74,9 +73,7 @@ def _mended(kernel, fresh, explain, engine=None):
     if engine == "gpu":
         launch = fresh()
         run(kernel, launch.grid, launch.args, engine="gpu")
-        require(
-            not launch.wrong(), "The CPU engine finds nothing, but on the GPU the numbers differ."
-        )
+        require(not launch.wrong(), "The CPU engine finds nothing, but on the GPU the numbers differ.")
     return runs
 
 
@@ -157,7 +154,9 @@ def arrivals(empty, build, engine=None):
 @exercise("Which two of the lines A to D touch the bytes of a tile, one of them writing?")
 def race(lines, later):
     """lines: two letters; later: how many iterations after the read the other line comes."""
-    letters = "".join(sorted(str(line).upper() for line in lines))
+    words = re.sub("[A-Z]{3,}", "", str(lines).upper())  # as in "lines B and D"
+    letters = "".join(sorted(set(re.findall("[A-D]", words))))
+    require(len(letters) == 2, f"lines = {lines!r}: give the letters of *two* of the lines A to D.")
     require(
         letters != "CD",
         "C waits for the bytes that D reads: the full barrier puts these two in order.",
@@ -170,7 +169,6 @@ def race(lines, later):
         letters != "BC",
         "C touches only the barrier. Who reads the bytes that the copy of B overwrites?",
     )
-    require(letters == "BD", f"{letters} is not it: B writes a tile's bytes, D reads them.")
     later = number(later, "number of iterations", "later")
     require(
         later != 2,
@@ -194,20 +192,21 @@ def warp_sync(kernel, engine=None):
 
     def explain(fault):
         if fault is None:
-            return "Every lane has to read its own number of every tile."
-        if type(fault).__name__ == "WarpDivergence":
-            return (
-                "One lane alone cannot meet the others: all 32 have to come to the syncwarp, so it stands "
-                "outside of any branch."
-            )
-        source = inspect.getsource(kernel.py_func)
+            return "Every lane has to add its own number of every tile."
+        source, names = inspect.getsource(kernel.py_func), {*_names(kernel)}
         return next(sentence for holds, sentence in (
-            ("fence_" in source, "A fence orders what *one* thread does. It does not wait for the other lanes, "
-             "and those are still reading."),
+            (isinstance(fault, faults.WarpDivergence), "One lane alone cannot meet the others: all 32 have to "
+             "come to the syncwarp. So it stands outside of any branch, and has no mask."),
             ("mbarrier_arrive" in source or source.count("expect(") > 2, "An arrive on full counts as the "
              "producer's, and ends a phase for which no tile has come."),
-            (source.count("wait(") > 1, "Waiting for full once more says that the tile has come. You need to "
-             "know that all lanes have read it."),
+            (not isinstance(fault, faults.DataRace), ""),
+            (names & {"syncwarp", "syncthreads", "release"}, "The lanes meet in the wrong place. All of them "
+             "have to come there behind their read (D), and lane 0 before its next copy (B)."),
+            (source.count("wait(") > 1, "A wait for full says that a tile has come. You need to know that all "
+             "lanes have read theirs."),
+            ("fence" in source, "A fence orders what *one* thread does. It does not wait for the other lanes, "
+             "and those are still reading."),
+            ("_sync(" in source, "A shuffle or a vote hands numbers around. It orders no reads and writes."),
             (True, "Nothing makes the lanes meet: lane 0 runs on, and refills a stage that others may still "
              "read."),
         ) if holds)  # fmt: skip
@@ -230,12 +229,10 @@ def _queries(queries):
 @exercise("A block has 64 threads. In which launches does some block have threads without a query?")
 def tail(hangs):
     """hangs: those of 64, 96, 128, 200 queries that do not end."""
-    require(isinstance(hangs, (list, tuple, set)), "Write a list of numbers, like [64, 200].")
-    hangs = set(plain(list(hangs)))
-    require(
-        hangs <= {64, 96, 128, 200},
-        f"Choose among 64, 96, 128 and 200; {sorted(hangs)} has another number.",
-    )
+    hangs = plain(hangs)
+    require(isinstance(hangs, (tuple, set)), "Write a list of numbers, like [64, 200].")
+    hangs = {number(each, "number of queries") for each in hangs}
+    require(hangs <= {64, 96, 128, 200}, f"Choose among 64, 96, 128 and 200: {sorted(hangs)} has others.")
     require(
         not hangs & {64, 128},
         "64 and 128 queries fill their blocks to the last thread: all arrive, and nothing hangs.",
@@ -265,11 +262,13 @@ def rounds(kernel, engine=None):
             return "Each of the four points has to be added for each query."
         if isinstance(fault, (faults.OutOfRange, faults.UninitialisedRead)):
             return f"There are {POINTS} weights, and this round has none. Which rounds has *every* thread?"
+        if queries == THREADS:
+            return f"All {THREADS} threads have a query here, and some of them stay away from a round."
         if "phase 0" in (fault.state or ""):
             return "It is the same fault in other words: threads without a query do not come to the barrier."
         return (
-            "The threads without a query come to the first round and stay away from a later one. The "
-            "barrier expects all 64 in *every* phase."
+            "All threads come to the first round, and some of them stay away from a later one. The barrier "
+            "expects all 64 in *every* phase."
         )
 
     runs = 0
@@ -311,10 +310,11 @@ def ready(kernel):
         tried = explore(kernel, 1, 64, (data, out))
     except SimFault as fault:
         run(kernel, 1, (data, out), engine="cpu")  # the order in which the flag is READY
-        if not out[1]:
-            why = "The box is taken just when it must not be: WRITING says that the number is on its way."
+        if "flag[" in fault.what:
+            why = "This uses the flag as plain memory. What line D has read is `seen`."
         else:
-            why = "The box is taken as soon as the producer has begun. It must have finished."
+            when = "also" if out[1] else "just when it must not be:"
+            why = f"The box is taken {when} before the producer has finished."
         raise Wrong(fault_message(fault, why)) from None
     require(
         out[0] == data[0],
@@ -350,12 +350,12 @@ def noticed(name):
 @exercise("Think of what each tool watches. Which of them knows about two views of one memory?")
 def notice(who):
     """who: names out of ``numbers``, the tools of compute-sanitizer, ``CPU engine``."""
-    who, names = [who] if isinstance(who, str) else who, (*TOOLS, "numbers", "CPU engine")
-    who, truth = {choice(name, names) for name in who}, noticed("no_proxy_fence")
-    require(
-        who <= set(names),
-        f"The names are numbers, {', '.join(TOOLS)} and CPU engine; {sorted(who)} has another.",
-    )
+    names, truth = (*TOOLS, "numbers", "CPU engine"), noticed("no_proxy_fence")
+    who = [who] if isinstance(who, str) or not np.iterable(who) else who
+    who = [choice(name, names) for name in who]
+    odd = [name for name in who if name not in names]
+    require(not odd, f"The names are numbers, {', '.join(TOOLS)} and CPU engine. {odd[:1]} is none of them.")
+    who = set(who)
     require(
         "numbers" not in who,
         "On the H200 all numbers were right, by luck: the writes had reached shared memory in time.",
@@ -393,14 +393,11 @@ ORDERS = {
 
 def _place_of_fence(kernel):
     """Where a kernel has fence_proxy_async: in a "branch", "early" or "late"; see MISPLACED."""
-    [function] = ast.parse(textwrap.dedent(inspect.getsource(kernel.py_func))).body
-    texts = [ast.unparse(statement) for statement in function.body]
-    fences = [i for i, text in enumerate(texts) if text.endswith("fence_proxy_async()")]
-    plain = [i for i in fences if isinstance(function.body[i], ast.Expr)]
-    write = next((i for i, text in enumerate(texts) if text.startswith("tile[")), 0)
-    if not plain:
-        return "branch"
-    return "early" if plain[-1] < write else "late"
+    tree = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(kernel.py_func))))
+    lines = [(node.lineno, ast.unparse(node)) for node in tree if isinstance(node, (ast.Assign, ast.Call))]
+    words = "fence_proxy_async()", "tile[", "_store("
+    fence, write, copy = (max((at for at, text in lines if word in text), default=0) for word in words)
+    return "late" if fence > copy else "early" if fence < write else "branch"
 
 
 @exercise("It is the fence whose name says between which two *proxies* it stands. Who needs it?")
@@ -415,12 +412,14 @@ def proxy_fence(kernel, engine=None):
         names = _names(kernel)
         if fault is None:
             return "The tile has to hold data + 1 before it is stored."
+        if isinstance(fault, faults.DataRace):
+            return "The lanes have to meet between their writes and the copy. A fence does not wait for others."
         if "fence_proxy_async" in names:
-            return MISPLACED[_place_of_fence(kernel)]
+            return MISPLACED[_place_of_fence(kernel)] if isinstance(fault, faults.MissingProxyFence) else ""
         for name, sentence in OTHER_FENCES:
             if any(name in of for of in names):
                 return sentence
-        what = "This orders" if ORDERS & set(names) else "Nothing is there yet but the syncwarp, which orders"
+        what = "This orders" if ORDERS & set(names) else "No fence is there yet. The syncwarp only orders"
         return (
             f"{what} ordinary accesses among themselves. The copy engine looks through another proxy, "
             "which only fence_proxy_async reaches."

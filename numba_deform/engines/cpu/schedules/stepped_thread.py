@@ -59,9 +59,7 @@ def _on_barrier(kind):
 
 def _wait(thread, address, parity, suspend, token=None):
     barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
-    operation = Operation(
-        lambda: [_effect(thread.block, address, "read")], True, ("mbarrier", barrier, parity)
-    )
+    operation = Operation(lambda: [_effect(thread.block, address, "read")], True, ("mbarrier", barrier, parity))
     return operation.of_barrier(address, parity, token, suspend)
 
 

@@ -49,8 +49,7 @@ class Typed:
         if found.source is None:
             return  # it runs as it stands
         writer = _Writer(found)
-        tree = writer.visit(found.source.tree)
-        self.code, self.names = found.source.code_of(tree), writer.names
+        self.code, self.names = found.source.code_of(writer.visit(found.source.tree)), writer.names
         for name, called in writer.calls.items():
             self.calls[name] = typed(called)
 
@@ -93,8 +92,7 @@ class _Writer(Conversions):
         """An operator with (node, Numba's variables) for each side; ``loaded`` is the left one if it is
         computed already."""
         result = signature.return_type
-        dates = any(isinstance(k, DATES) for k in signature.args)
-        kind = None if dates else kind_of(result)
+        kind = None if (dates := any(isinstance(k, DATES) for k in signature.args)) else kind_of(result)
         wanted = signature.args if kind is not None and not isinstance(kind, tuple) else (None, None)
         limits = [self.bounds(variables) for _, variables in (left, right)]
         if loaded is None:
@@ -132,8 +130,7 @@ class _Writer(Conversions):
         if isinstance(op, (ast.FloorDiv, ast.Mod)):  # a name can be asked whether it is 0, and divide then
             return kind is int and (isinstance(side, ast.Name) or _Writer.not_zero(limits[1]))
         if isinstance(op, ast.Div):
-            literal = isinstance(written, ast.Constant) and written.value != 0
-            return kind is not float or literal
+            return kind is not float or isinstance(written, ast.Constant) and written.value != 0
         return False
 
     @staticmethod
@@ -166,10 +163,16 @@ class _Writer(Conversions):
         for i in range(count):
             copies = found[i::count] if count > 1 else found
             variables[i], variables[i + 1] = [e.lhs for e in copies], [e.rhs for e in copies]
-            if self.needs_cast(self.signature(copies), copies, operands[i], operands[i + 1]):
-                wanted[i : i + 2] = self.signature(copies).args
-        done = zip(operands, variables, wanted, strict=True)
-        node.left, *node.comparators = [self.value(*each) for each in done]
+            if self.needs_cast(signature := self.signature(copies), copies, operands[i], operands[i + 1]):
+                wanted[i : i + 2] = signature.args
+        operands = [*map(self.value, operands, variables, wanted)]
+        kinds = count == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot)) and getattr(signature, "args", ())
+        if kinds and all(map(kind_of, kinds)) and {*map(kind_of, kinds)} != {bool}:
+            if kinds[0] == kinds[1]:
+                node.ops = [ast.Eq() if isinstance(node.ops[0], ast.Is) else ast.NotEq()]
+            else:  # such numbers are never the same to Numba, as two new lists are not
+                operands = [ast.List([operand], ast.Load()) for operand in operands]
+        node.left, *node.comparators = operands
         return node
 
     def needs_cast(self, signature, copies, left, right):
@@ -177,9 +180,8 @@ class _Writer(Conversions):
         if signature is None or not all(map(kind_of, signature.args)):
             return False
         kinds = [kind_of(self.common([getattr(e, side) for e in copies])) for side in ("lhs", "rhs")]
-        wanted = {kind_of(k) for k in signature.args}
         if None in kinds or set(kinds) <= {int, bool}:
-            return not wanted <= {int, bool}
+            return not {*map(kind_of, signature.args)} <= {int, bool}
         for operand, other in ((left, kinds[1]), (right, kinds[0])):
             for number in self.constant_at(operand):
                 return other is not float and not (other is np.float32 and np.float32(number) == number)
@@ -215,8 +217,8 @@ class _Writer(Conversions):
         function = getattr(called, "typing_key", None)
         if isinstance(function, np.ufunc):
             typed_function = arithmetic.elementwise(function, signature.args)
-            name = self.name(f"{function.__name__}_{node.number}", typed_function)
-            node.func = ast.copy_location(name, node.func)
+            name = f"{function.__name__}_{node.number}"
+            node.func = ast.copy_location(self.name(name, typed_function), node.func)
             return node
         node.func = self.visit(node.func)
         if function in BITS:
