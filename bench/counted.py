@@ -3,7 +3,7 @@
     python bench/counted.py measure --out FOLDER           # on a GPU with ncu: what it and the emulator count
     python bench/counted.py emulate --out FOLDER           # again, what the emulator counts
     python bench/counted.py compare FOLDER [EMULATED] --out bench/results/counted.json
-    python bench/counted.py again EMULATED                 # the counts in counted.json by those, without FOLDER
+    python bench/counted.py again EMULATED                 # L1 and L2 in counted.json by those, without FOLDER
     python bench/counted.py --table                        # the tables of bench/PROFILE.md
 
 Each variant, with the configuration that the GPU has, on two presets in three patterns. Nsight Compute counts a
@@ -230,14 +230,18 @@ def counted_of(here, measured):
 
 
 def again(folder):
-    """Put what was emulated once more, of the same configuration, into RESULT."""
+    """Put into RESULT what depends on the blocks that run, as they were emulated once more with the same
+    configuration; instructions stay those of the compiler release that the GPU's machine has."""
     document = json.loads(RESULT.read_text())
     for row in document["rows"]:
         file = folder / f"{row['workload']}.{row['pattern']}.{row['variant']}.json"
         here = json.loads(file.read_text()) if file.exists() else {}
-        if (here.get("config"), here.get("blocks")) == (row["config"], row["blocks"]):
-            row |= counted_of(here, row["measured"])
-            print(row["workload"], row["pattern"], row["variant"], row["off_percent"])
+        if (here.get("config"), here.get("blocks")) != (row["config"], row["blocks"]):
+            continue
+        row["ran_again"], found = here["ran"], counted_of(here, row["measured"])
+        for name in ("l2_bytes", "l1_hit_percent"):
+            for part in ("counted", "off_percent"):
+                row[part][name] = found[part][name]
     save(RESULT, document)
 
 

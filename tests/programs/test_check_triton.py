@@ -98,7 +98,7 @@ def test_a_wrong_one(tmp_path, capsys):
 
 
 def test_profiled(tmp_path, capsys):
-    """Each kernel line by line, on the machine code that its PTX becomes; copies by maps that a kernel makes."""
+    """Each kernel line by line, on the machine code of its PTX; copies by maps that a kernel makes."""
     file = tmp_path / "program.py"
     file.write_text(PROGRAM.replace("FAULT", ""))
     assert main(["profile", str(file)]) == 0
