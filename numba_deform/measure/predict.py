@@ -15,13 +15,15 @@ from ..engines.sass import emulate
 from ..engines.sass.counters import L1
 from ..engines.sass.listing import listing
 from ..engines.sass.machine import RESERVED, resident
+from ..engines.sass.memory import MAP_BYTES
 from ..engines.sass.sm import REASONS, Sm
+from ..engines.sass.traces import Work
 from ..engines.sass.units import HOPPER, QUARTERS, SMS
 
 # Of measured by predicted times of the rows that were held back: where nine of ten lie (bench/PREDICTED.md).
-LOW, HIGH, HELD_BACK = 0.71, 1.15, 93
+LOW, HIGH, HELD_BACK = 0.90, 1.14, 96
 TIE = 0.1  # predicted times that lie further apart are in the order that was measured, nearly always
-ENOUGH = 300_000  # instructions of warps that stand for a large grid
+ENOUGH = 500_000  # instructions of warps that stand for a large grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,8 @@ def predict(run, constants=HOPPER, repeats=1):
     ``repeats``: how many such launches one after the other make the whole, with other arrays each."""
     traces, done = run.traces, len(run.traces.blocks)
     mine = run.blocks / SMS if run.blocks > run.resident * SMS else done
-    sm = Sm(run.listing, L1(traces.l1_bytes), _far(traces, mine / done * SMS, repeats, constants), constants)
+    far, fetch = _far(traces, mine / done * SMS, repeats, constants), _fetch(traces, constants)
+    sm = Sm(run.listing, L1(traces.l1_bytes), far, constants, fetch)
     total = sm.run(traces.blocks, run.resident)
     cycles = total if mine <= done else _longer(sm.ends, run.resident, mine)
     issue, quarters = sm.busy.pop("issue"), ("alu", "fma", "fp64", "xu", "tensor", "uniform", "cbu")
@@ -155,3 +158,18 @@ def _far(traces, scale, repeats, constants):
     shares = [min(1.0, size / (asked * scale)) if asked else 1.0
               for size, asked in zip(traces.sizes, traces.fetched, strict=True)]  # fmt: skip
     return lambda address: shares[max(bisect_right(traces.starts, address) - 1, 0)]
+
+
+def _fetch(traces, constants):
+    """A function of a tensor map's address: the cycles in which the copy engine fetches it. Of an array of maps
+    the blocks of this SM use a part; such a part of the SMs then fetches one of them at a time."""
+    entries = (entry for block in traces.blocks for trace in block for entry in trace if type(entry) is tuple)
+    used = {work.map for _, work in entries if isinstance(work, Work) and work.copied is not None} - {None}
+    arrays = [(start, start + size) for start, size in zip(traces.starts, traces.sizes, strict=True)]
+
+    def share(map):
+        around = next((array for array in arrays if array[0] <= map < array[1]), (map, map + MAP_BYTES))
+        return sum(around[0] <= one < around[1] for one in used) * MAP_BYTES / (around[1] - around[0])
+
+    costs = {map: constants.tma_map * share(map) for map in used}
+    return costs.__getitem__

@@ -97,3 +97,4 @@ def test_lesson_9_tells_what_was_predicted_and_measured():
     assert 1.45 < ring["measured_us"] / 1200 < 1.55 and "We were wrong, by half" in text
     assert ring["error"] < 0 and f"too little as well, by {off['level-ring']} %, but its interval holds" in text
     assert low < ring["measured_us"] < high
+    assert f"Today it says {ring['today_us'] / 1e3:.2f} ms" in text

@@ -189,40 +189,82 @@ def test_groups_of_copies():
 
 
 # --- barriers and the copy engine --------------------------------------------------------------------
-def copied(phase, size=256, pieces=2):
-    return work(copied=size // 32, size=size, pieces=pieces, place=0, gives=((phase, "engine"),))
+def copied(phase, size=256, map=0):
+    return work(copied=size // 32, size=size, map=map, place=0, gives=((phase, "engine"),))
 
 
-def cost(size, pieces):
-    return pieces * C.tma_piece + size / C.tma_bytes
+LOAD, FENCE = "UTMALDG.3D [UR8], [UR4]", "UTMACCTL.IV [UR4]"
 
 
 def test_a_tensor_load_must_be_waited_for():
     """Mutants: the bytes are there at once; the warp that waits sees it at once; copies come all together."""
-    listing = code("UTMALDG.3D [UR8], [UR4]", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", EXIT)
+    listing = code(LOAD, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", EXIT)
     phase = token(4)
-    sm = play(listing, [*[(0, copied(phase)) for _ in range(4)], (1, work(waits=(phase,))), 2])
-    assert sm.ends[0] == pytest.approx(C.reach + 4 * cost(256, 2) + C.tma_latency + C.wake, abs=3)
-    assert sm.busy["copy engine"] == pytest.approx(4 * cost(256, 2))
+    sm = play(listing, [*[(0, copied(phase, 1024)) for _ in range(4)], (1, work(waits=(phase,))), 2])
+    each, come = 1024 / C.tma_bytes, 1024 / C.l2_bytes
+    assert sm.ends[0] == pytest.approx(C.reach + C.tma_map + 4 * come + C.tma_latency + C.wake, abs=3)
+    assert sm.busy["copy engine"] == pytest.approx(4 * each)
     assert waited(sm, "mbarrier") > C.tma_latency
 
 
 def test_a_small_request_has_a_least_cost():
-    listing = code("UTMALDG.3D [UR8], [UR4]", EXIT)
-    assert play(listing, [(0, copied(token(1), 32, 1)), 1]).busy["copy engine"] == C.tma_least
+    listing = code(LOAD, EXIT)
+    assert play(listing, [(0, copied(token(1), 32)), 1]).busy["copy engine"] == C.tma_least
 
 
-def test_phases_end_one_after_the_other():
-    """A barrier for each tile: 43 cycles a tile, not 8. Mutant: no cost from barrier to barrier."""
-    listing = code("UTMALDG.3D [UR8], [UR4]", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", EXIT)
+def test_the_end_of_a_phase_keeps_the_engine():
+    """If a whole warp waits for it. Mutants: no cost; one for one lane that waits; one for each box."""
+    listing = code(LOAD, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", EXIT)
 
-    def last(count, of_a_phase):
+    def last(count, of_a_phase, lanes):
         phases = [token(of_a_phase) for _ in range(count // of_a_phase)]
-        copies = [(0, copied(phases[k // of_a_phase])) for k in range(count)]
-        return play(listing, [*copies, *[(1, work(waits=(phase,))) for phase in phases], 2]).ends[0]
+        for phase in phases:
+            phase.lanes = lanes
+        copies = [(0, copied(phases[k // of_a_phase], 128)) for k in range(count)]
+        return play(listing, [*copies, *[(1, work(waits=(phase,))) for phase in phases], 2]).tma
 
-    assert last(80, 1) - last(40, 1) == pytest.approx(40 * C.tma_phase, rel=0.05)
-    assert last(80, 8) - last(40, 8) == pytest.approx(40 * cost(256, 2), rel=0.05)
+    def each(of_a_phase, lanes):
+        return (last(800, of_a_phase, lanes) - last(400, of_a_phase, lanes)) / 400
+
+    assert each(1, 1) == pytest.approx(C.tma_least, rel=0.05)
+    assert each(1, 32) == pytest.approx(C.tma_least + C.tma_end, rel=0.05)
+    assert each(8, 32) == pytest.approx(C.tma_least + C.tma_end / 8, rel=0.05)
+
+
+def test_a_fence_of_a_map_has_all_maps_fetched_again():
+    """Mutants: it costs nothing; only its own map is fetched again; each request fetches its map."""
+    listing = code(LOAD, FENCE, EXIT)
+
+    def took(*steps):
+        phases = [token(1) for _ in steps]
+        trace = [(1, work(map=step[1])) if step[0] == "fence" else (0, copied(phase, map=step[1]))
+                 for step, phase in zip(steps, phases, strict=True)]  # fmt: skip
+        return play(listing, [*trace, 2]).tma
+
+    used = [("load", 1), ("load", 2)]
+    once = took(*used)
+    assert took(*used, *used) - once == pytest.approx(2 * C.tma_least, abs=1)
+    assert took(*used, ("fence", 1), *used) - once == pytest.approx(2 * (C.tma_map + C.tma_least), abs=1)
+
+
+def test_a_map_that_few_sms_use_is_fetched_sooner():
+    """By the part of an array of maps that the SM's blocks use. Mutants: all maps cost the same; maps of other
+    arrays count; a copy without a map is fetched."""
+    def asks(map):
+        return 0, work(copied=8, size=256, map=map)
+
+    trace = [asks(1024), asks(1024 + 128), asks(4096), asks(None), asks(20), (1, work(map=1024 + 256))]
+    fetch = predicting._fetch(Traces([[trace], [[asks(1024)]]], [1024, 4096], [8 * 128, 128], [0, 0], 0), C)
+    assert [fetch(map) / C.tma_map for map in (1024, 1024 + 128, 4096, 20)] == [0.25, 0.25, 1, 1]
+    listing = code(LOAD, EXIT)
+    assert play(listing, [asks(None), 1]).tma == pytest.approx(C.reach + C.tma_least)
+
+
+def test_a_taken_branch_takes_longer():
+    """Mutants: none does; one that is not taken does, too."""
+    listing = code("BRA `(.L_0) | 5", "FADD R0, R0, R1", "FADD R0, R0, R1", EXIT)
+    through, over = play(listing, [0, 2, 3]).ends[0], play(listing, [0, 1, 3]).ends[0]
+    assert through - over == pytest.approx(C.branch, abs=1)
 
 
 def test_the_copy_engines_queue():

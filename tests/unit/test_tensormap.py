@@ -399,19 +399,6 @@ def test_load_box_against_a_loop(drawn):
     assert [byte for start, nbytes in runs for byte in range(start, start + nbytes)] == inside
 
 
-@pytest.mark.parametrize(
-    ("dims", "box", "steps", "pieces"),
-    [((32, 8, 4), (16, 3, 2), (1, 1, 1), 6), ((32, 8, 4), (32, 3, 2), (1, 1, 1), 2),
-     ((32, 8, 4), (32, 8, 2), (1, 1, 1), 1), ((32, 8, 4), (32, 8, 2), (1, 2, 1), 8), ((32,), (16,), (1,), 1)],
-)  # fmt: skip
-def test_pieces_of_a_box(dims, box, steps, pieces):
-    """Dense runs; a gap between rows, or a step over some, keeps them apart."""
-    strides = tuple(np.cumprod(dims)[:-1].tolist())
-    m = TensorMap(aligned(int(np.prod(dims))), "uint8", dims, strides, box, element_strides=steps)
-    ends = {address + size for address, size in m.runs([0] * len(dims))}
-    assert m.pieces == pieces == sum(address not in ends for address, _ in m.runs([0] * len(dims)))
-
-
 @settings(max_examples=100, deadline=None)
 @given(maps_and_corners())
 def test_store_box_against_a_loop(drawn):

@@ -23,10 +23,10 @@ class Token:
     """A phase of a barrier, which is over when all has been done that it needs: ``left`` things.
     ``waiting``: who waits for it, in ``sm``."""
 
-    __slots__ = ("left", "waiting")
+    __slots__ = ("left", "waiting", "lanes")
 
     def __init__(self):
-        self.left, self.waiting = 0, []
+        self.left, self.waiting, self.lanes = 0, [], 0
 
 
 @dataclass
@@ -108,6 +108,7 @@ def check_phase(one):
         for need, barrier in barriers.items():
             if passed[need] and barrier.last:
                 w.block.counts.waits(barrier.last)
+                barrier.last.lanes = max(barrier.last.lanes, int(np.count_nonzero(w.active)))
         address, value = np.broadcast_to(address, (32,)), np.broadcast_to(value, (32,))
         return np.array(
             [passed.get((int(a), int(v) >> 31), False) for a, v in zip(address, value, strict=True)]
@@ -169,7 +170,8 @@ def tensor_load(one):
     more = uniform(one.operands[2]) if len(one.operands) > 2 and one.words & {"IM2COL", "MULTICAST"} else None
 
     def run(w):
-        block, chosen = w.block, w.block.memory.map_at(pair(w, m))
+        block, map = w.block, pair(w, m)
+        chosen = block.memory.map_at(map)
         corner, given = (
             [signed(w.u[k + 2 + i][0]) for i in range(rank)],
             [] if more is None else [int(w.u[more][0])],
@@ -178,7 +180,7 @@ def tensor_load(one):
         offsets = _offsets(given[0], rank) if "IM2COL" in one.words else ()
         data, where = chosen.load_box(corner, *[offsets] * bool(offsets)), int(w.u[k][0])
         runs = chosen.runs(corner, *[offsets] * bool(offsets))
-        block.counts.bulk(one, len(data), runs, chosen.pieces)
+        block.counts.bulk(one, len(data), runs, map)
         for target in [None] if targets is None else targets:
             to = block if target is None else block.cluster[target]
             block.space_of(where, target).put(where & 0xFFFFFF, data, chosen.swizzle)
@@ -201,15 +203,22 @@ def _rank(one):
     return next(int(word[0]) for word in one.words if word in ("1D", "2D", "3D", "4D", "5D"))
 
 
+def acquire_map(one):
+    """The fence of a map, of which no unit has what was there before."""
+    m = uniform(one.operands[0])
+    return once(lambda w: w.block.counts.acquired(pair(w, m)))
+
+
 def tensor_store(one):
     """And tensor reductions, which change what is there."""
     k, m, rank = uniform(one.operands[0]), uniform(one.operands[1]), _rank(one)
 
     def run(w):
-        chosen = w.block.memory.map_at(pair(w, m))
+        map = pair(w, m)
+        chosen = w.block.memory.map_at(map)
         corner, where = [signed(w.u[k + 1 + i][0]) for i in range(rank)], int(w.u[k][0])
         data = w.block.space_of(where).get(where & 0xFFFFFF, chosen.box_bytes, chosen.swizzle)
-        w.block.counts.bulk(one, len(data), chosen.runs(corner), chosen.pieces)
+        w.block.counts.bulk(one, len(data), chosen.runs(corner), map)
         chosen.store_box(corner, data, None if one.stem == "UTMASTG" else _change_as(one, chosen.dtype))
 
     return once(run)
@@ -287,6 +296,8 @@ row("SYNCS.CCTL.IV", "", "*@", plain(invalidate))
 row("SYNCS.ARRIVE.TRANS64", "", "*t@u", arrive, "A1T0 ART0 A0TR A0T1 RED OPTOUT TMASK")
 row("SYNCS.PHASECHK.TRANS64", "p", "*@u", check_phase, "TRYWAIT")
 row("ARRIVES.LDGSTSBAR.64.ARVCNT|ARRIVES.LDGSTSBAR.64.TRANSCNT", "", "*@", arrive_after_copies)
+row("UTMACCTL.IV", "", "*t", acquire_map)
+row("UTMACCTL.PF", "", "t", plain(lambda *_: None))
 row("UTMALDG", "", "*ttt?t?", tensor_load, BULK)
 row("UTMASTG|UTMAREDG", "", "*ttt?", tensor_store, BULK)
 row("UBLKCP|UBLKRED", "", "*tttt?", bulk_copy, BULK)

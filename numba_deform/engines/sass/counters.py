@@ -81,9 +81,9 @@ class Counts:
         self.l2_bytes[n] += SECTOR * missed
         return lines
 
-    def bulk(self, one, size, runs=(), pieces=1):
-        """One request of the copy engine of so many bytes; ``runs``: (address, bytes) in global memory;
-        ``pieces``: how many of these a box has that lies inside, for ``traces``."""
+    def bulk(self, one, size, runs=(), map=None):
+        """One request of the copy engine of so many bytes; ``runs``: (address, bytes) in global memory; for
+        ``traces`` the address of its ``map``."""
         n = one.number
         self.requests[n] += 1
         self.tma_bytes[n] += size
@@ -91,6 +91,9 @@ class Counts:
             s for start, length in runs for s in range(start // SECTOR, (start + length - 1) // SECTOR + 1)
         }
         self.l2_bytes[n] += SECTOR * len(sectors)
+
+    def acquired(self, map):
+        """A fence of the tensor map at that address. For ``traces``; here nothing."""
 
     def gives(self, token, how=None):
         """Something that a phase needs has been done, or is done when what is asked for has come: ``how`` is

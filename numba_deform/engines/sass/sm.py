@@ -46,16 +46,18 @@ class Running:
 
 class Sm:
     """One SM. ``cache``: its ``counters.L1``; ``far``: a function of an address, the share of what is asked of
-    L2 there that comes from memory. After ``run``: ``ends``, the cycle at which each block was over, ``busy``
-    {unit: cycles}, ``stalls`` {(reason, instruction's number): cycles of warps}, and ``clocks`` {warp's name:
-    the cycles at which it read the SM's clock}."""
+    L2 there that comes from memory; ``fetch``: of a tensor map's, the cycles in which the engine fetches it.
+    After ``run``: ``ends``, the cycle at which each block was over, ``busy`` {unit: cycles}, ``stalls``
+    {(reason, instruction's number): cycles of warps}, and ``clocks`` {warp's name: the cycles at which it read
+    the SM's clock}."""
 
-    def __init__(self, listing, cache, far=None, constants=HOPPER):
+    def __init__(self, listing, cache, far=None, constants=HOPPER, fetch=None):
         self.cache, self.far, self.c = cache, far or (lambda address: 0.0), constants
+        self.fetch = fetch or (lambda map: constants.tma_map)
         self.code = [(one.stall, _waits(one), *one.sets, one.stem, pipe_of(one), busy(one), _depth(one))
                      for one in listing]  # fmt: skip
-        self.lsu = self.l2 = self.hbm = self.tma = self.phase = self.arrived = self.owed = 0.0
-        self.events, self.asked, self.begun = [], 0, 0
+        self.lsu = self.l2 = self.hbm = self.tma = self.arrived = self.owed = 0.0
+        self.events, self.asked, self.begun, self.maps = [], 0, 0, set()
         self.reads_clock = {n for n, one in enumerate(listing) if "SR_CLOCKLO" in one.operands}
         self.clocks = defaultdict(list)
         self.busy, self.stalls, self.ends = defaultdict(float), defaultdict(int), []
@@ -126,7 +128,7 @@ class Sm:
 
     def _issue(self, warp, free, time):
         """One instruction of a warp."""
-        entry = warp.trace[warp.at]
+        c, entry = self.c, warp.trace[warp.at]
         number, work = (entry, None) if type(entry) is int else entry
         stall, _, result, reads, stem, pipe, cycles, depth = self.code[number]
         free[pipe] = time + cycles
@@ -142,6 +144,8 @@ class Sm:
         warp.at, warp.since, warp.ready, warp.why = warp.at + 1, time, time + max(1, stall), "wait"
         if pipe == "tensor":
             warp.tensor = time + cycles
+        elif stem == "UTMACCTL" and work is not None:
+            self.maps.clear()
         elif stem in ("LDGDEPBAR", "UTMACMDFLUSH"):
             warp.groups.append(warp.copies)
         elif depth is not None:
@@ -151,6 +155,9 @@ class Sm:
             for token, how in work.gives:
                 self._give(token, how, warp, time)
         if warp.at < len(warp.trace):
+            after = warp.trace[warp.at]
+            if pipe == "cbu" and (after if type(after) is int else after[0]) != number + 1:
+                warp.ready += c.branch  # it has jumped
             self._due(warp)
 
     def _tell(self, warp, number, time):
@@ -197,13 +204,11 @@ class Sm:
             self._given(token, time)
 
     def _given(self, token, time, how=None):
-        if how == "engine" and token.left == 1 and self.phase > time:
-            return self._later(self.phase, lambda now: self._given(token, now, how))
         token.left -= 1
         if token.left:
             return
-        if how == "engine":
-            self.phase = time + self.c.tma_phase
+        if how == "engine" and token.lanes > 1:
+            self.tma = max(self.tma, time) + self.c.tma_end
         for warp, why, ready in token.waiting:
             warp.ready, warp.why = ready, warp.why
             self._until(warp, time + self.c.wake, why)
@@ -274,7 +279,10 @@ class Sm:
         """A request of the copy engine, which takes it when it has done the ones before."""
         c = self.c
         begin = max(time + c.reach, self.tma)
-        cost = max(c.tma_least, work.pieces * c.tma_piece + work.size / c.tma_bytes)
+        if work.map is not None and work.map not in self.maps:
+            self.maps.add(work.map)
+            begin += self.fetch(work.map)
+        cost = max(c.tma_least, work.size / c.tma_bytes)
         self.tma = begin + cost
         self.busy["copy engine"] += cost
         arrives = self._from_l2(work.copied, work.place, begin, 0, c.hbm - c.l2, c.tma_latency)

@@ -14,14 +14,15 @@ class Work:
     """What one instruction asked for. ``waves``: wavefronts of the data path; ``read``: {line: [sector in it]}
     of global memory that goes through L1; ``past``: sectors that go to L2 whatever L1 has; ``returns``: whether
     a result comes of these; ``copied``: sectors of a request of the copy engine, else None, ``size`` its bytes,
-    in ``pieces``, and ``place`` where they begin; ``gives``: [(Token, how)]; ``waits``: [Token]."""
+    ``place`` where they begin, and ``map`` where its map is, or what a fence is of; ``gives``: [(Token, how)];
+    ``waits``: [Token]."""
 
-    __slots__ = ("waves", "read", "fills", "past", "returns", "copied", "size", "pieces", "place", "gives",
+    __slots__ = ("waves", "read", "fills", "past", "returns", "copied", "size", "place", "map", "gives",
                  "waits")  # fmt: skip
 
     def __init__(self):
         self.waves, self.read, self.fills, self.past, self.returns = 0, None, True, 0, False
-        self.copied, self.size, self.pieces, self.place, self.gives, self.waits = None, 0, 0, None, (), ()
+        self.copied, self.size, self.place, self.map, self.gives, self.waits = None, 0, None, None, (), ()
 
 
 class Traced(Counts):
@@ -50,13 +51,16 @@ class Traced(Counts):
             work.past += int(self.l2_bytes[n] - before[1]) // SECTOR
             work.returns |= kind != "store" and not one.stem.startswith("RED")
 
-    def bulk(self, one, size, runs=(), pieces=1):
+    def acquired(self, map):
+        self._work().map = map
+
+    def bulk(self, one, size, runs=(), map=None):
         before, runs = self.l2_bytes[one.number], list(runs)
         super().bulk(one, size, runs)
         sectors = int(self.l2_bytes[one.number] - before) // SECTOR
         work = self._work()
         work.copied, work.size = (work.copied or 0) + sectors, work.size + size
-        work.pieces += pieces
+        work.map = map
         if sectors:
             work.place = runs[0][0]
             self._fetched(work.place, SECTOR * sectors)

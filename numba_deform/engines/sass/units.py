@@ -45,7 +45,7 @@ def busy(one):
 
 GH200 = "pointer chases on a GH200: github.com/markdewing/AI_kernels, latency"
 CEILING = "ceilings of results/pipelines_seeds.json"
-TILES = f"tma, own tiles of 256 bytes, {CEILING}: 8.1 for two pieces; pipelines_detr.json: 12.4 for four"
+ALONE = "results/calibration.json, an H200"
 # {name: (value, what it is, where it is from)}; cycles, if nothing else is said.
 CONSTANTS = {
     "l1": (40, "from a load to its result, found in L1", GH200),
@@ -56,19 +56,23 @@ CONSTANTS = {
     "short": (20, "results of XU, special registers, constants and uniform moves", "assumed"),
     "reach": (4, "from issue to the data path of the LSU", "assumed"),
     "queue": (40, "work before the LSU or the copy engine beyond which no more is issued to it", "assumed"),
-    "l2_bytes": (36, "bytes a cycle from L2 to each SM, all at once", "NOTES.md: large boxes, 6.8 to 8.4 TB/s"),
+    "l2_bytes": (38, "bytes a cycle from L2 to each SM, all at once",
+                 "tma, tiles of 512 bytes, ceilings of results/types_encoders.json: 13.5 cycles"),
     "fill": (0.25, "of the data path for each sector that arrives from L2",
              "a sector takes 8 of 32 banks; that what arrives takes the path: PROFILE.md, arbitration"),
     "hbm_bytes": (14.8, "bytes a cycle of memory for each SM", f"copy, {CEILING}: 3.9 TB/s"),
     "l2_size": (50e6, "bytes of L2", "data sheets of H100 and H200"),
-    "tma_piece": (2.2, "of the copy engine for each dense piece of a box", TILES),
-    "tma_bytes": (68, "bytes a cycle of the copy engine beside that, with those that it makes zeros", TILES),
-    "tma_least": (4, "of the copy engine for a request", "assumed"),
-    "tma_phase": (43, "from the end of a phase that the copy engine fills to that of the next, at least",
-                  f"tma, a tile for each phase of a warp's barrier, {CEILING}: 42.8"),
-    "tma_latency": (600, "from the copy engine's work to the barrier", "the CPU engine's cost table"),
+    "tma_least": (6.7, "of the copy engine for a request", f"{ALONE}: boxes of up to 256 bytes"),
+    "tma_bytes": (64, "bytes a cycle of the copy engine, with zeros that it makes", f"{ALONE}: larger ones"),
+    "tma_map": (450, "of the copy engine for a map's first request behind any fence, if all SMs use that map",
+                f"{ALONE}: stages of boxes with fences, the mean of eight, 130 to 750"),
+    "tma_end": (13, "of the copy engine for the end of a phase that a whole warp waits for",
+                f"chosen by a row, tma tensormap_fence=0, seeds, local(2): 37 in {CEILING}, 0 with one lane"),
+    "tma_latency": (337, "from the copy engine's work to the barrier", f"{ALONE}: one box at a time"),
+    "branch": (5.5, "from a branch that is taken to the next instruction, beside the assembler's",
+               f"{ALONE}: turns of loops, 5.3 to 7.2"),
     "wake": (20, "from the end of a phase to the warp that waits for it", "assumed, as short"),
-    "start": (500, "from the end of a block to the first instruction of the next", "assumed"),
+    "start": (455, "from a block's end to the next one's first instruction", f"{ALONE}: from block to block"),
     "launch_us": (2.8, "microseconds of an empty kernel", f"launch, {CEILING}"),
     "ghz": (1.98, "clock", "device property of H100 and H200"),
 }  # fmt: skip

@@ -155,16 +155,6 @@ class Boxes:
             inside[box] = True
         return np.repeat(inside.reshape(-1), self.itemsize)
 
-    @property
-    def pieces(self) -> int:
-        """The number of dense runs of the tensor that a box inside it holds; neighbours that touch are one."""
-        rows, dense = prod(self.box_shape[1:]), self.box_shape[0] * self.itemsize
-        for count, step, stride in zip(self.box_shape[1:], self.steps[1:], self.strides, strict=True):
-            if step * stride != dense:
-                break
-            rows, dense = rows // count, dense * count
-        return rows
-
     def runs(self, coords: Sequence[int]):
         """(address, bytes) of each dense run of the tensor that the box at these coordinates holds.
 

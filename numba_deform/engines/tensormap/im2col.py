@@ -128,11 +128,6 @@ class Im2colMap(TensorMap):
             result[row, first - int(coords[0]) :][: last - first] = self._view[pixel][first:last]
         return result.reshape(-1).view(np.uint8)
 
-    @property
-    def pieces(self) -> int:
-        """The number of pixels, which hold a dense run of channels each."""
-        return self.box[1]
-
     def runs(self, coords: Sequence[int], offsets: Sequence[int]):
         """(address, bytes) of each dense run of the tensor that a load reads. Raises as load_box does."""
         for _, pixel, first, last in self._parts(coords, offsets):
