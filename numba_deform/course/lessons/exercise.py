@@ -81,7 +81,7 @@ def number(answer, what="number. Write a whole one", name=""):
 
 
 def choice(answer, names):
-    """That one of ``names`` which ``answer`` is, but for its case, blanks and brackets; else ``answer``."""
+    """That one of ``names`` whose letters and digits, in any case, ``answer`` has; else ``answer``."""
 
     def bare(text):
         return "".join(filter(str.isalnum, str(text))).lower()

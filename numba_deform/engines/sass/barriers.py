@@ -21,7 +21,7 @@ OFFSETS = {3: (1, 16), 4: (2, 8), 5: (3, 5)}
 
 class Token:
     """A phase of a barrier, which is over when all has been done that it needs: ``left`` things.
-    ``waiting``: who waits for it, in ``sm``."""
+    ``waiting``: who waits for it, in ``sm``; ``lanes``: the most lanes of one warp that wait."""
 
     __slots__ = ("left", "waiting", "lanes")
 
@@ -204,7 +204,7 @@ def _rank(one):
 
 
 def acquire_map(one):
-    """The fence of a map, of which no unit has what was there before."""
+    """The fence after which the copy engine fetches maps again."""
     m = uniform(one.operands[0])
     return once(lambda w: w.block.counts.acquired(pair(w, m)))
 

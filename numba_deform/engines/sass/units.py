@@ -1,6 +1,7 @@
 """What an SM of Hopper has: the unit that each instruction goes to, rates, and the constants of ``sm``.
 
-None of the numbers comes from a time that the model is compared with (bench/PREDICTED.md)."""
+But for ``tma_end`` none of the numbers comes from a time that the model is compared with
+(bench/PREDICTED.md)."""
 
 import re
 from collections import namedtuple
