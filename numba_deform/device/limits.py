@@ -10,6 +10,7 @@ KB = 1024
 AMPERE, HOPPER = (8, 0), (9, 0)  # of data-centre GPUs: A100; H100, H200
 
 MAX_THREADS = 1024  # of a block
+MAX_COUNT = (1 << 20) - 1  # arrivals, or bytes to come, of an mbarrier's phase
 CLUSTER_LIMIT, PORTABLE_CLUSTER = 16, 8  # blocks of a cluster: on Hopper, and on every GPU that has clusters
 NAMED_BARRIERS = 15  # of a block, beside number 0, which is that of syncthreads
 MAX_REGISTERS = 255  # of a thread

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from numba import cuda, int32, uint32
 
 from . import pipeline
-from .limits import MAX_THREADS
+from .limits import MAX_COUNT, MAX_THREADS
 from .mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from .memory import shared_at
 from .namespace import Namespace
 from .sync import bar_arrive, bar_sync, fence_mbarrier_init, warp
 
 BARRIER = 8  # bytes of an mbarrier
-MOST = (1 << 20) - 1  # arrivals of a phase
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,8 @@ class Ring:
     def __post_init__(self):
         for name, least in (("stages", 1), ("full", 1), ("empty", 0)):
             count = getattr(self, name)
-            if not isinstance(count, int) or not least <= count <= MOST:
-                raise ValueError(f"{name}={count} of a ring must be a whole number from {least} to {MOST}")
+            if not isinstance(count, int) or not least <= count <= MAX_COUNT:
+                raise ValueError(f"{name}={count} of a ring must be a whole number from {least} to {MAX_COUNT}")
         _check_barriers(self)
 
     @property
@@ -171,8 +170,8 @@ class Barrier:
     alignment = bytes = BARRIER
 
     def __post_init__(self):
-        if not isinstance(self.count, int) or not 1 <= self.count <= MOST:
-            raise ValueError(f"count={self.count} of a barrier must be a whole number from 1 to {MOST}")
+        if not isinstance(self.count, int) or not 1 <= self.count <= MAX_COUNT:
+            raise ValueError(f"count={self.count} of a barrier must be a whole number from 1 to {MAX_COUNT}")
 
     def init(self, offset):
         """A device function of an address: one thread initialises the barrier ``offset`` bytes behind it."""

@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from ....device.limits import MAX_COUNT
 from ... import faults
 from ..memory.access_records import Ended, Live
 from ..memory.cluster_memory import RANK
-from .mbarrier import MAX_COUNT, MBarrier
+from .mbarrier import MBarrier
 
 
 class Barriers:

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....device.limits import MAX_COUNT
 from ... import faults
 from ..memory.vector_clocks import STARTED, merged
 from .arrivals import Waited, none_left, too_many, unobserved
 
 maximum = np.maximum
-MAX_COUNT = (1 << 20) - 1
 COUNT_BITS, PHASE_BITS = 20, 24  # of a token: pending count, phase, and above them the barrier's component
 
 

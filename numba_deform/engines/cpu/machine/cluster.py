@@ -9,11 +9,11 @@ shared memory a wait of scope cta will do. ``resident_blocks`` makes a cluster; 
 
 import numpy as np
 
+from ....device.limits import MAX_COUNT
 from ... import faults
 from ..async_units.arrivals import from_afar
 from ..async_units.copy_engine import Box
 from ..async_units.cycle_costs import COST
-from ..async_units.mbarrier import MAX_COUNT
 from ..async_units.reductions import combine
 from ..memory.access_faults import bad_read
 from ..memory.access_records import UNWRITTEN, AsyncReduction, Copy, stretches

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....device.limits import MAX_COUNT
 from ... import faults
-from ..async_units.mbarrier import MAX_COUNT, phase_of
+from ..async_units.mbarrier import phase_of
 from ..async_units.reductions import combine
 from ..memory.scalars import WORD
 

@@ -5,8 +5,8 @@ Functions that are compiled by ``word_functions``. They do what ``ThreadBarriers
 Python: then the answer is ASK, and nothing has been changed.
 """
 
+from .....device.limits import MAX_COUNT
 from ...async_units.cycle_costs import COST
-from ...async_units.mbarrier import MAX_COUNT
 from . import layout as at
 from .collectives import FIRST, VALUE, raise_numbers
 from .word_functions import get, get32, get_time, larger, put, put32
