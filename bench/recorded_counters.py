@@ -12,9 +12,9 @@ recorded, and points of L1's hits; ``error``: of what was written, against float
 ``l2_bytes`` are.
 
 L2 of these GPUs has two halves, and an SM asks the nearer one. ``l2_other_half`` is no count of what runs, but
-what follows for the arrays if each half takes what the other has, once: all of value, and half of what only one
-SM uses. ``l2_read_again``: the recorded bytes of memory beyond the compulsory ones. With both added, the bytes of
-L2 are off by ``l2_with_halves``.
+what follows for the arrays if each half takes what the other has, once: all of value, half of what only one SM
+uses. ``l2_read_again``: the recorded bytes of memory beyond the compulsory ones. With both added, L2's bytes
+are off by ``l2_with_halves``.
 """
 
 import argparse
