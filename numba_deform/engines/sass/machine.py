@@ -1,12 +1,11 @@
 """Blocks of a launch on the emulator: memory at once; counters of every instruction.
 
-The warps of blocks that begin together are a squad. Of its lanes those go on that are furthest behind in the
-code, of all warps that are there at once, which costs little more than one alone and brings warps together
-again after a branch. What uses memory or moves lanes each warp does by itself. All go on until they wait, at most
-TURN instructions, so that those that poll memory do not run for ever. A squad that takes long shares the machine with
-the one after it, as on a GPU. Nothing is judged: the CPU engine does that."""
+The warps of a block, or of a cluster, are a squad. Of its lanes those go on that are furthest behind in the
+code, of all warps that are there at once: that costs little more than one warp alone, and brings warps together
+again after a branch. What uses memory or moves lanes each warp does by itself. All go on until they wait, at
+most TURN instructions, so that those that poll memory do not run for ever. A squad that takes long shares the
+machine with the next one, as on a GPU. Nothing is judged: the CPU engine does that."""
 
-import itertools
 import math
 from collections import defaultdict
 
@@ -27,7 +26,6 @@ from .units import SMS
 from .warps import Squad
 
 TURN, PATIENCE, LIMIT = 500, 64, 100_000_000
-TOGETHER = 32  # warps of small blocks that begin together
 IN_CLUSTERS = 0x140  # where constant bank 0 says whether a launch has clusters
 
 
@@ -72,25 +70,15 @@ class Heap(Shared, Global):
 
 
 class Block:
-    def __init__(self, machine, number, rank, cluster, meeting):
-        self.machine, self.number, self.rank, self.cluster, self.cluster_meeting = (
-            machine,
-            number,
-            rank,
-            cluster,
-            meeting,
-        )
-        self.entry, self.steps, self.counts, self.memory = (
-            machine.listing.entry,
-            machine.steps,
-            machine.counts,
-            machine.memory,
-        )
+    def __init__(self, machine, number, rank, cluster, meeting, l1):
+        self.machine, self.number, self.rank, self.cluster = machine, number, rank, cluster
+        self.cluster_meeting, self.l1, self.warps = meeting, l1, []
+        self.entry, self.steps = machine.listing.entry, machine.steps
+        self.counts, self.memory = machine.counts, machine.memory
         x, y, _ = machine.grid
         self.place = number % x, number // x % y, number // (x * y)
         self.shared = Shared(machine.shared_bytes)
         self.mbarriers, self.meetings, self.thread_places = {}, {}, machine.thread_places
-        self.size, self.warps, self.l1 = -(-machine.threads // 32), [], None
 
     def threads_alive(self):
         return sum(w.alive for w in self.warps)
@@ -233,20 +221,19 @@ class Machine:
         return self.counts
 
     def _started(self, waiting):
-        """A squad of the next clusters, or None."""
-        warps = -(-self.threads // 32) * math.prod(self.cluster)
-        together = list(itertools.islice(waiting, max(1, TOGETHER // warps)))
-        squad = Squad(warps * len(together)) if together else None
-        for number, numbers in together:
-            blocks, self.ran = [], self.ran + len(numbers)
-            meeting = Meeting(lambda blocks=blocks: sum(block.threads_alive() for block in blocks))
-            blocks += [Block(self, number, rank, blocks, meeting) for rank, number in enumerate(numbers)]
-            squad.begin(blocks)
-            for block in blocks:
-                block.l1 = self.l1.setdefault(number % SMS, L1(self.resident * self.shared_bytes))
-            if self.traced is not None and (not self.traced or (self.traced[0].number - numbers[0]) % SMS == 0):
-                self.traced += blocks
-        return squad
+        """The squad of the next cluster, or None."""
+        number, numbers = next(waiting, (0, ()))
+        if not numbers:
+            return None
+        if number % SMS not in self.l1:
+            self.l1[number % SMS] = L1(self.resident * self.shared_bytes)
+        blocks, self.ran = [], self.ran + len(numbers)
+        meeting = Meeting(lambda: sum(block.threads_alive() for block in blocks))
+        l1 = self.l1[number % SMS]
+        blocks += [Block(self, number, rank, blocks, meeting, l1) for rank, number in enumerate(numbers)]
+        if self.traced is not None and (not self.traced or (self.traced[0].number - numbers[0]) % SMS == 0):
+            self.traced += blocks
+        return Squad(blocks, self.threads)
 
     def _turn(self, squad):
         """Let the lanes of a squad go on; whether any can."""
@@ -285,7 +272,7 @@ class Machine:
             target, squad.mask = squad, np.zeros_like(squad.mask)
             for w, group in members:
                 squad.mask[w.row] = group.mask
-        count, lanes = len(members), sum(group.count for _, group in members)
+        count, threads = len(members), sum(group.count for _, group in members)
         partly = sum(group.count < w.alive for w, group in members)
         for at in range(pc, end):
             try:
@@ -293,7 +280,7 @@ class Machine:
             except (Unknown, OutsideMemory, IndexError, KeyError) as error:
                 raise Failed(f"{self.listing.code[at].told()}: {error}") from error
             self.executed[at] += count
-            self.lanes[at] += lanes
+            self.lanes[at] += threads
             self.divergent[at] += partly
         for w, group in members:
             group.pc, group.left = end, group.left - (end - pc)

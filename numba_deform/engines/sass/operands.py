@@ -1,7 +1,8 @@
 """Operands of instructions: texts become functions that read them from a warp, or write to it.
 
-Registers of lanes are arrays (32,), of the warp (*uniform*) arrays (1,), of several warps at once (warps, 32) and
-(warps, 1); NumPy's broadcasting does the rest, so that one table serves all. What is read is of one of these kinds:
+Registers of lanes are arrays (32,), of the warp (*uniform*) arrays (1,), of several warps at once (warps, 32)
+and (warps, 1); NumPy's broadcasting does the rest, so that one table serves all. What is read is of one of
+these kinds:
 
     u i f    32 bits as uint32, int32, float32        p   a predicate, bool
     v        32 bits without the sign before them

@@ -5,8 +5,9 @@
 An instruction takes the row whose words it has all, in their order (``F2F.F64.F32`` widens, ``F2F.F32.F64``
 narrows), and most of them; its other modifiers must be among those
 that the row allows, else it is unknown. ``outs`` and ``ins`` are kinds of ``operands``; with ``?``: it may be
-missing. In ``ins`` ``*`` hands over the warp, whose ``active`` lanes take part, and ``&`` the same of one warp or
-of several at once. ``make(instruction)`` returns the function of the values, which returns one value or a tuple of as many as there are ``outs``.
+missing. In ``ins`` ``*`` hands over the warp, whose ``active`` lanes take part, and ``&`` the same of one warp
+or of several at once. ``make(instruction)`` returns the function of the values, which returns one value or a
+tuple of as many as there are ``outs``.
 """
 
 import re

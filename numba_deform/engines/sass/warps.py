@@ -1,4 +1,4 @@
-"""Warps of the emulator: registers, lanes, and the squad of those that began together."""
+"""Warps of the emulator: registers, lanes, and the squad of those of a block or a cluster."""
 
 import numpy as np
 
@@ -17,19 +17,16 @@ class Squad:
     """Registers of several warps, a row for each: what is the same for a warp and for many at once reads and
     writes them here. ``mask`` and ``active``: the lanes of each warp that an instruction is for."""
 
-    def __init__(self, count):
+    def __init__(self, blocks, threads):
+        size = -(-threads // 32)
+        count = size * len(blocks)
         self.r, self.p = np.zeros((260, count, 32), U32), np.zeros((8, count, 32), bool)
         self.u, self.up = np.zeros((66, count, 1), U32), np.zeros((8, count, 1), bool)
         self.p[7], self.up[7] = True, True
         self.mask = self.active = np.zeros((count, 32), bool)
-        self.warps, self.clusters = [], []
-
-    def begin(self, blocks):
-        """Enter the warps of a cluster's blocks, whose registers they are."""
-        self.clusters.append(blocks)
-        for block in blocks:
-            block.warps = [Warp(k, block, self, len(self.warps) + k) for k in range(block.size)]
-            self.warps += block.warps
+        for place, block in enumerate(blocks):
+            block.warps = [Warp(k, block, self, place * size + k) for k in range(size)]
+        self.warps = [w for block in blocks for w in block.warps]
 
 
 class Warp:
