@@ -7,7 +7,7 @@ import pytest
 
 from numba_deform.engines.sass import machine  # noqa: F401  brings all rows of the table
 from numba_deform.engines.sass.counters import L1, Counts, pattern
-from numba_deform.engines.sass.listing import Instruction, read, split
+from numba_deform.engines.sass.listing import Instruction, Listing, read, split
 from numba_deform.engines.sass.machine import resident
 from numba_deform.engines.sass.operands import Unknown
 from numba_deform.engines.sass.table import TABLE, step_of
@@ -143,6 +143,24 @@ def test_several_warps_at_once_do_what_each_does(text):
             step(w)
     for name in ("r", "u", "p", "up"):
         assert (getattr(together, name) == getattr(apart, name)).all(), name
+
+
+def test_lanes_of_a_warp_that_have_not_met_go_on_one_after_the_other():
+    """Of two warps the first lanes skip an instruction; nothing has them meet again."""
+    texts = ("S2R R1, SR_LANEID", "ISETP.LT.U32.AND P0, PT, R1, 0x10, PT", "@P0 BRA 0x40", "MOV R2, 0x1",
+             "VOTE.ANY R3, PT, PT", "EXIT")  # fmt: skip
+    code = []
+    for number, text in enumerate(texts):
+        guard, _, text = text.partition(" ") if text.startswith("@") else ("", "", text)
+        opcode, _, operands = text.partition(" ")
+        code.append(Instruction(number, guard.lstrip("@"), opcode, split(operands), (), target=4))
+    kernel = types.SimpleNamespace(entry=types.SimpleNamespace(params=()), name="apart")
+    emulated = machine.Machine(Listing(code, 0, 8, 0, 0, {}, ({}, {})), kernel, [], 1, 64)
+    squad = emulated._started(iter([(0, (0,))]))
+    assert emulated._turn(squad)
+    assert squad.r[2].tolist() == [[0] * 16 + [1] * 16] * 2
+    assert squad.r[3].tolist() == [[0xFFFF] * 16 + [0xFFFF0000] * 16] * 2
+    assert (emulated.executed, emulated.divergent) == ([2, 2, 2, 2, 4, 4], [0, 0, 0, 2, 4, 2])
 
 
 @pytest.mark.parametrize("text", ["FADD.WHAT R0, R1, R2", "WONDER R0", "IADD3 R0, R1, R2, R3, R4, R5, R6"])

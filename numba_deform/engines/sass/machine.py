@@ -251,9 +251,10 @@ class Machine:
             pc = min(ready)
             members = ready.pop(pc)
             if self.shared_ends[pc] > pc:
+                end = min(ready, default=len(self.steps))
                 if len({w.row for w, _ in members}) < len(members):  # lanes of one warp that have not met
                     members, ready[pc] = members[:1], members[1:]
-                self._together(squad, pc, members, min(ready, default=len(self.steps)))
+                self._together(squad, pc, members, end)
             else:
                 members = [(w, one) for w, group in members for one in self._alone(w, group)]
             for w, group in members:
@@ -309,11 +310,11 @@ class Machine:
         group.queued = False
         if flow is None:
             return [group]
-        if stop is STOP and group.wait is None:  # it has let others go on, who are to go with it
-            group.left = 0
         found = [one for one in w.groups if one.wait is None and not one.queued]
         for one in found:
             one.left = group.left if one.left is None else one.left
+            if one is group and stop is STOP:  # it has let others go on, who are to go with it
+                one.left = 0
         return found
 
     def _told(self, running):
