@@ -41,10 +41,14 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "bench" / "results" / "counted.json"
 VARIANTS = ("direct", "tile", "tma", "tma-fastest", "persistent", "warp-specialized", "window")
 CASES = [(w, p) for w in ("seeds", "detr-encoder") for p in ("local(2)", "uniform", "seed")]
-METRICS = list(dict.fromkeys([*counters.METRICS.values(), *NSIGHT.values(), "sm__cycles_elapsed.max"]))
+ASKED = {"l1": "lts__t_sectors_srcunit_tex.sum", "fabric": "lts__t_sectors_srcunit_ltcfabric.sum",
+         "all": "lts__t_sectors.sum", "gpcs": "lts__t_sectors_srcnode_gpc.sum"}  # fmt: skip
+METRICS = list(dict.fromkeys([*counters.METRICS.values(), *NSIGHT.values(), *ASKED.values(),
+                              "sm__cycles_elapsed.max"]))  # fmt: skip
 PLACES, BLOCKS, LIMIT, AT_ONCE = 3, 24, 280, 12  # blocks at each place
 SOURCES = "--section", "SourceCounters"
 KINDS = "l1tex__data_pipe_lsu_wavefronts_mem_"
+STALLS = "smsp__average_warps_issue_stalled_"
 
 
 def serve_gpu(workload, pattern, with_lines):
@@ -126,9 +130,11 @@ def measure(folder, ncu):
         for workload, pattern in CASES if ncu else ():
             raw = ["--page", "raw", "--print-units", "base", "--metrics", ",".join(METRICS)]
             child([*ncu, *raw, *this, "gpu", workload, pattern], folder / f"{workload}.{pattern}.raw")
-            raw[-1] = f"regex:{KINDS}.*"
-            if pattern == CASES[0][1]:
-                child([*ncu, *raw, *this, "gpu", workload, pattern], folder / f"{workload}.{pattern}.kinds")
+            for of, kind in ((STALLS, "stalls"), (KINDS, "kinds")):
+                raw[-1] = f"regex:{of}.*"
+                if kind == "stalls" or pattern == CASES[0][1]:
+                    file = folder / f"{workload}.{pattern}.{kind}"
+                    child([*ncu, *raw, *this, "gpu", workload, pattern], file)
         for workload, pattern in CASES if ncu else ():
             source = ["--page", "source", *SOURCES]
             words = [*ncu, *source, *this, "lines", workload, pattern]

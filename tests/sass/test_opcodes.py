@@ -7,10 +7,11 @@ import pytest
 
 from numba_deform.engines.sass import machine  # noqa: F401  brings all rows of the table
 from numba_deform.engines.sass.counters import L1, Counts, pattern
-from numba_deform.engines.sass.listing import Instruction, read, split
+from numba_deform.engines.sass.listing import Instruction, Listing, read, split
 from numba_deform.engines.sass.machine import resident
 from numba_deform.engines.sass.operands import Unknown
-from numba_deform.engines.sass.table import step_of
+from numba_deform.engines.sass.table import TABLE, step_of
+from numba_deform.engines.sass.warps import Squad
 
 U32, U64, F32, F64 = np.uint32, np.uint64, np.float32, np.float64
 
@@ -94,6 +95,72 @@ def test_uniform_registers_have_the_first_lane():
     w = do("@P0 R2UR UR4, R1", R1=LANES, P0=LANES > 5)
     assert w.u[4][0] == 6
     assert do("UIADD3 UR4, UR5, 0x3, URZ", UR5=[U32(4)]).u[4][0] == 7
+
+
+FORMS = {
+    "SHF": ".R.U32", "ISETP": ".LT.AND", "FSETP": ".GTU.OR", "FSET": ".NEU.AND", "HSETP2": ".GE.AND",
+    "DSETP": ".LE.XOR", "SHFL": ".IDX", "VOTE": ".ANY", "VOTEU": ".ALL", "IDP.4A": ".U8", "LOP3": ".LUT",
+    "PLOP3": ".LUT", "FCHK": ".DIVIDE", "MUFU": ".RSQ", "F2FP.SATFINITE": ".E4M3", "F2FP.UNPACK_B": ".E5M2",
+}  # fmt: skip
+
+
+def text_of(stem, row):
+    """An instruction of that row, with a register for each operand."""
+    name = ".".join((stem, *row.words))
+    to = {"r": "UR8", "w": "UR8", "p": "UP1"} if stem.startswith("U") else {"r": "R8", "w": "R8", "p": "P1"}
+    to |= {"r": "UR8"} if stem in ("R2UR", "VOTEU", "ELECT") else {}
+    read = {"p": "P3", "n": "0x15", "t": "PR"}
+    operands = [to[kind[0]] for kind in row.outs]
+    operands += [read.get(kind[0], f"R{2 * n + 2}") for n, kind in enumerate(row.ins) if kind[0] != "&"]
+    return f"{name}{FORMS.get(name, '')} {', '.join(operands)}"
+
+
+SHARED = [text_of(stem, row) for stem, rows in TABLE.items() for row in rows
+          if "*" not in row.ins and row.outs]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SHARED)
+def test_several_warps_at_once_do_what_each_does(text):
+    """Of each row that they share; some lanes and warps take no part."""
+    opcode, _, operands = text.partition(" ")
+    random, block = np.random.default_rng(1), types.SimpleNamespace(entry=0, machine=None)
+    block.machine = types.SimpleNamespace(threads=128, listing=types.SimpleNamespace(local=0))
+    together, apart = Squad([block], 128), Squad([block], 128)
+    for registers in (together.r, together.u):
+        registers[:] = (100 * random.standard_normal(registers.shape).astype(F32)).view(U32)
+    together.r[8:12], together.u[8:12] = 7, 7
+    together.p[:7] = random.random(together.p[:7].shape) < 0.5
+    together.up[:7] = random.random(together.up[:7].shape) < 0.5
+    for name in ("r", "u", "p", "up"):
+        getattr(apart, name)[:] = getattr(together, name)
+    together.mask = random.random((4, 32)) < 0.7
+    together.mask[2] = False
+    step = step_of(Instruction(0, "P4", opcode, split(operands), ()), lambda *_: 0x55)
+    with np.errstate(all="ignore"):
+        step(together)
+        for w in apart.warps:
+            w.mask = together.mask[w.row]
+            step(w)
+    for name in ("r", "u", "p", "up"):
+        assert (getattr(together, name) == getattr(apart, name)).all(), name
+
+
+def test_lanes_of_a_warp_that_have_not_met_go_on_one_after_the_other():
+    """Of two warps the first lanes skip an instruction; nothing has them meet again."""
+    texts = ("S2R R1, SR_LANEID", "ISETP.LT.U32.AND P0, PT, R1, 0x10, PT", "@P0 BRA 0x40", "MOV R2, 0x1",
+             "VOTE.ANY R3, PT, PT", "EXIT")  # fmt: skip
+    code = []
+    for number, text in enumerate(texts):
+        guard, _, text = text.partition(" ") if text.startswith("@") else ("", "", text)
+        opcode, _, operands = text.partition(" ")
+        code.append(Instruction(number, guard.lstrip("@"), opcode, split(operands), (), target=4))
+    kernel = types.SimpleNamespace(entry=types.SimpleNamespace(params=()), name="apart")
+    emulated = machine.Machine(Listing(code, 0, 8, 0, 0, {}, ({}, {})), kernel, [], 1, 64)
+    squad = emulated._started(iter([(0, (0,))]))
+    assert emulated._turn(squad)
+    assert squad.r[2].tolist() == [[0] * 16 + [1] * 16] * 2
+    assert squad.r[3].tolist() == [[0xFFFF] * 16 + [0xFFFF0000] * 16] * 2
+    assert (emulated.executed, emulated.divergent) == ([2, 2, 2, 2, 4, 4], [0, 0, 0, 2, 4, 2])
 
 
 @pytest.mark.parametrize("text", ["FADD.WHAT R0, R1, R2", "WONDER R0", "IADD3 R0, R1, R2, R3, R4, R5, R6"])

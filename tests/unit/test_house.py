@@ -17,7 +17,7 @@ from numba_deform.device.ptx import Intrinsic
 PACKAGE = Path(numba_deform.__file__).parent
 # The lowest first: a room imports from itself and from rooms before it. Beside each how many lines it may have:
 # a capability that needs many more has the wrong shape, or its commit says why the budget grows.
-ROOMS = {"device": 4_900, "compiler": 2_170, "engines": 30_420, "programs": 2_350, "kernels": 5_560,
+ROOMS = {"device": 4_900, "compiler": 2_170, "engines": 30_600, "programs": 2_350, "kernels": 5_560,
          "attention": 1_700, "torch": 1_950, "workloads": 800, "measure": 4_540, "course": 9_420,
          "cli": 2_730}  # fmt: skip
 TREES = {

@@ -30,10 +30,12 @@ def fused(a, b, c, mode):
     float32 after rounding, its error says to which side it goes."""
     product, c = a.astype(F64) * b, c.astype(F64)
     total = product + c
-    if ((total.view(U64) & HALFWAY) == TIE).any():
+    tied = (total.view(U64) & HALFWAY) == TIE
+    if tied.any():
         part = total - product
         error = (product - (total - part)) + (c - part)
-        total = np.where(error != 0, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+        beside = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+        total = np.where(tied & (error != 0), beside, total)
     return to_single(total, mode)
 
 
@@ -116,14 +118,14 @@ def numbers(one):
 
 
 def parts(word, dtype):
-    """(lanes, 2) of the halves, as float64."""
-    return np.ascontiguousarray(word).view(dtype).reshape(-1, 2).astype(F64)
+    """(.., lanes, 2) of the halves, as float64."""
+    return np.ascontiguousarray(word).view(dtype).reshape(*word.shape, 2).astype(F64)
 
 
 def packed(values, dtype):
     return np.ascontiguousarray(
         values.astype(F32).astype(dtype) if dtype is BF16 else values.astype(dtype)
-    ).view(U32)[:, 0]
+    ).view(U32)[..., 0]
 
 
 def on_halves(function):
@@ -147,7 +149,7 @@ def least_halves(one):
 
     def run(a, b, p):
         a, b = parts(a, dtype), parts(b, dtype)
-        return packed(np.where(np.broadcast_to(p, len(a))[:, None], np.fmin(a, b), np.fmax(a, b)), dtype)
+        return packed(np.where(p[..., None], np.fmin(a, b), np.fmax(a, b)), dtype)
 
     return run
 
@@ -155,7 +157,7 @@ def least_halves(one):
 def float_of_half(one):
     """HADD2.F32 of -RZ and a half: the half as a float."""
     dtype = numbers(one)
-    return lambda _, b: parts(b, dtype)[:, 0].astype(F32)
+    return lambda _, b: parts(b, dtype)[..., 0].astype(F32)
 
 
 def compare_halves(one):
@@ -163,7 +165,7 @@ def compare_halves(one):
 
     def run(a, b, side):
         found = test(parts(a, dtype), parts(b, dtype))
-        return join(found[:, 0], side), join(found[:, 1], side)
+        return join(found[..., 0], side), join(found[..., 1], side)
 
     return run
 
@@ -196,7 +198,7 @@ def unpack_bytes(one):
     dtype = ml_dtypes.float8_e4m3fn if "E4M3" in one.words else ml_dtypes.float8_e5m2
 
     def run(a):
-        pair = np.ascontiguousarray(a & U32(0xFFFF)).view(np.uint8).reshape(-1, 4)[:, :2].copy().view(dtype)
+        pair = np.ascontiguousarray(a).view(np.uint8).reshape(*a.shape, 4)[..., :2].copy().view(dtype)
         return packed(pair.astype(F32), F16)
 
     return run

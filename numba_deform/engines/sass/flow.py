@@ -19,13 +19,14 @@ REDUCTIONS = {"AND": (True, lambda old, mine: old and all(mine)),
 class Group:
     """Lanes at one place: ``mask``, ``pc``, and ``wait``, a function that says whether they may go on, or None.
     ``meets`` is where they wait for lanes of their warp: (name, pc), or None; ``parts``, of a collective, which
-    lanes go where after it: [(mask, pc)]; ``owed`` the barrier's token that it waits for, if any."""
+    lanes go where after it: [(mask, pc)]; ``owed`` the barrier's token that it waits for, if any; ``left``: how
+    many instructions of its turn, ``queued`` for its next one."""
 
-    __slots__ = ("mask", "pc", "wait", "meets", "count", "parts", "owed")
+    __slots__ = ("mask", "pc", "wait", "meets", "count", "parts", "owed", "left", "queued")
 
     def __init__(self, mask, pc):
         self.mask, self.pc, self.wait, self.meets, self.count = mask, pc, None, None, int(mask.sum())
-        self.parts, self.owed = (), None
+        self.parts, self.owed, self.left, self.queued = (), None, None, False
 
 
 class Meeting:
@@ -231,9 +232,9 @@ def block_barrier(one):
 
 
 def wait_for(group, meeting, generation):
-    if meeting.is_full(generation):
-        return False
-    group.wait = lambda: meeting.is_full(generation)
+    """The last one stops as well, to go on with those that it has let go."""
+    if not meeting.is_full(generation):
+        group.wait = lambda: meeting.is_full(generation)
     return STOP
 
 

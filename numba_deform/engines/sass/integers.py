@@ -203,11 +203,8 @@ def highest_bit(one):
 
 
 def reverse_bits(a):
-    return (
-        np.packbits(np.unpackbits(a.astype(">u4").view(np.uint8)).reshape(-1, 32)[:, ::-1])
-        .view(">u4")
-        .astype(U32)
-    )
+    bits = np.unpackbits(a.astype(">u4").view(np.uint8).reshape(*a.shape, 4), axis=-1)
+    return np.packbits(bits[..., ::-1], axis=-1).view(">u4")[..., 0].astype(U32)
 
 
 def absolute(a):
@@ -221,11 +218,8 @@ def sum_of_products(one):
         raise Unknown(one.opcode)
 
     def run(a, b, c):
-        a, b = (
-            np.ascontiguousarray(np.broadcast_to(x, (32,))).view(kinds[0]).reshape(32, 4).astype(I64)
-            for x in (a, b)
-        )
-        return low(((a * b).sum(1) + c).view(U64))
+        a, b = (np.ascontiguousarray(x).view(kinds[0]).reshape(*x.shape, 4).astype(I64) for x in (a, b))
+        return low(((a * b).sum(-1) + c).view(U64))
 
     return run
 

@@ -20,12 +20,24 @@ SOURCES = {
 
 def whole(value):
     """All 32 lanes of a value that may be the warp's."""
-    return np.broadcast_to(value, (32,))
+    return np.broadcast_to(value, (*value.shape[:-1], 32))
+
+
+def of_lane(value, lane):
+    """What the lanes with these numbers have, of each warp."""
+    warps = np.broadcast_shapes(value.shape[:-1], lane.shape[:-1])
+    lane = np.broadcast_to(lane, (*warps, lane.shape[-1]))
+    return np.take_along_axis(np.broadcast_to(value, (*warps, 32)), lane, -1)
+
+
+def first_of(lanes):
+    """The number of the first of these lanes, of each warp."""
+    return lanes.argmax(-1)[..., None]
 
 
 def mask_of(lanes):
-    """The word that has a bit for each of these lanes."""
-    return U32((WEIGHTS * lanes).sum())
+    """The word that has a bit for each of these lanes, of each warp."""
+    return (WEIGHTS * lanes).sum(-1, keepdims=True).astype(U32)
 
 
 def shuffle(one):
@@ -37,7 +49,7 @@ def shuffle(one):
         least, most = LANES & segment, LANES & segment | limits & 31 & ~segment
         source = SOURCES[kind](lane, segment, least)
         inside = source >= most if kind == "UP" else source <= most
-        return inside, whole(value)[np.where(inside, source, LANES) & 31]
+        return inside, of_lane(value, np.where(inside, source, LANES) & 31)
 
     return run
 
@@ -46,18 +58,18 @@ def vote(one):
     kind = word_of(one, ("ALL", "ANY", "EQ"))
 
     def run(w, p):
-        p = whole(p)
-        alike = {"ALL": (p | ~w.active).all(), "ANY": (p & w.active).any()}
-        same = (p[w.active] == p[w.active][:1]).all() if kind == "EQ" else alike[kind]
-        return np.array([mask_of(p & w.active)]), np.array([same])
+        lanes = w.active
+        here, every = whole(p) & lanes, (p | ~lanes).all(-1, keepdims=True)
+        some = here.any(-1, keepdims=True)
+        return mask_of(here), {"ALL": every, "ANY": some, "EQ": every | ~some}[kind]
 
     return run
 
 
 def elect(w, _):
     """The lowest of the lanes that are here, and its number."""
-    first = int(w.active.argmax())
-    return (LANES == first) & w.active, np.array([first], U32)
+    first = first_of(w.active)
+    return (LANES == first) & w.active, first.astype(U32)
 
 
 def reduce(one):
@@ -78,7 +90,7 @@ def match(one):
         same = (value[:, None] == value) & w.active
         if "ALL" in one.words:
             alike = bool((value[w.active] == value[w.active][:1]).all())
-            return np.array([alike]), np.array([mask_of(w.active) if alike else 0], U32)
+            return np.array([alike]), mask_of(w.active) if alike else np.zeros(1, U32)
         return (same * WEIGHTS).sum(1).astype(U32)
 
     return run
@@ -86,9 +98,8 @@ def match(one):
 
 def first_lane(w, value):
     """R2UR: the value of the first lane, and which lanes have another."""
-    value = whole(value)
-    chosen = value[w.active.argmax() :][:1]
-    return value != chosen, chosen
+    chosen = of_lane(value, first_of(w.active))
+    return whole(value) != chosen, chosen
 
 
 def first_lane_or(one):
@@ -143,17 +154,17 @@ def special(one):
 
 
 row("SHFL", "pr", "uuu", shuffle, "IDX BFLY UP DOWN")
-row("VOTE|VOTEU", "r?p", "*p", vote, "ALL ANY EQ")
-row("ELECT", "pr", "*p", plain(elect))
+row("VOTE|VOTEU", "r?p", "&p", vote, "ALL ANY EQ")
+row("ELECT", "pr", "&p", plain(elect))
 row("REDUX|CREDUX", "r", "*u", reduce, "SUM MIN MAX OR AND XOR S32")
 row("MATCH.ANY", "r", "*u", match)
 row("MATCH.ALL", "pr", "*u", match)
 row("MATCH.ANY.U64", "r", "*q", match)
 row("MATCH.ALL.U64", "pr", "*q", match)
 row("RPCMOV.32", "r", "u", plain(lambda a: a))
-row("R2UR", "p?r", "*u", plain(first_lane))
-row("R2UR.OR", "pr", "*u", first_lane_or)
-row("P2R|UP2UR", "r", "*tun", gather_predicates, "B0 B1 B2 B3")
+row("R2UR", "p?r", "&u", plain(first_lane))
+row("R2UR.OR", "pr", "&u", first_lane_or)
+row("P2R|UP2UR", "r", "&tun", gather_predicates, "B0 B1 B2 B3")
 row("R2P|UR2UP", "", "*tun", scatter_predicates, "B0 B1 B2 B3")
 row("S2R|S2UR", "r", "*t", special)
 row("CS2R", "w", "*t", lambda one: lambda w, name: w.special(name).astype(U64))

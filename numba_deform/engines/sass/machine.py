@@ -1,11 +1,13 @@
-"""Blocks of a launch on the emulator: warps in turn, memory at once; counters of every instruction.
+"""Blocks of a launch on the emulator: memory at once; counters of every instruction.
 
-A warp runs until it waits, at most TURN instructions, so that one that polls memory does not run for ever. A
-block that takes long shares the machine with those after it, as on a GPU. Nothing is judged: the CPU engine
-does that."""
+The warps of a block, or of a cluster, are a squad. Of its lanes those go on that are furthest behind in the
+code, of all warps that are there at once: that costs little more than one warp alone, and brings warps together
+again after a branch. What uses memory or moves lanes each warp does by itself. All go on until they wait, at
+most TURN instructions, so that those that poll memory do not run for ever. A squad that takes long shares the
+machine with the next one, as on a GPU. Nothing is judged: the CPU engine does that."""
 
-import itertools
 import math
+from collections import defaultdict
 
 import numpy as np
 
@@ -15,20 +17,16 @@ from ..tensormap.boxes import swizzle_offsets
 from . import barriers, floats, lanes, matrix  # noqa: F401  their rows are in the table
 from .accesses import mask_of
 from .counters import L1, Counts
-from .flow import AGAIN, Group, Meeting, flow_of, go_apart
+from .flow import AGAIN, STOP, Meeting, flow_of, go_apart
 from .memory import OWN_WINDOW, RESERVED, WINDOW, Global, OutsideMemory, Space, parameters
 from .operands import U32, U64, Unknown
-from .table import step_of
+from .table import is_shared, step_of
 from .traces import Traced
 from .units import SMS
+from .warps import Squad
 
 TURN, PATIENCE, LIMIT = 500, 64, 100_000_000
-LANES = np.arange(32)
 IN_CLUSTERS = 0x140  # where constant bank 0 says whether a launch has clusters
-MASKS = {"SR_LTMASK": lambda i: (1 << i) - 1, "SR_LEMASK": lambda i: (2 << i) - 1,
-         "SR_EQMASK": lambda i: 1 << i, "SR_GTMASK": lambda i: 0xFFFFFFFF & -(2 << i),
-         "SR_GEMASK": lambda i: 0xFFFFFFFF & -(1 << i)}  # fmt: skip
-AXES = "XYZ"
 
 
 class Stuck(ValueError):
@@ -37,41 +35,6 @@ class Stuck(ValueError):
 
 class Failed(ValueError):
     """An instruction cannot be run; the text names it and its line."""
-
-
-class Warp:
-    """Registers of a warp, and where its lanes are."""
-
-    def __init__(self, number, block, threads):
-        self.number, self.block = number, block
-        self.r, self.p = np.zeros((260, 32), U32), np.zeros((8, 32), bool)
-        self.u, self.up = np.zeros((66, 1), U32), np.zeros((8, 1), bool)
-        self.p[7], self.up[7] = True, True
-        alive = 32 * number + LANES < threads
-        self.groups, self.exited, self.alive = [Group(alive, block.entry)], ~alive, int(alive.sum())
-        self.joins, self.reduced, self.ticket = {}, None, 0
-        self.mask = self.active = alive
-        self.local = Space(32 * block.machine.listing.local + 16)
-        self.trace = []
-
-    def special(self, name):
-        """A special register."""
-        block, kind = self.block, name.rpartition(".")
-        if kind[0] == "SR_TID":
-            return block.thread_places[AXES.index(kind[2])][32 * self.number + LANES]
-        if kind[0] == "SR_CTAID":
-            return np.array([block.place[AXES.index(kind[2])]], U32)
-        if name in MASKS:
-            return np.array([MASKS[name](i) for i in range(32)], U32)
-        single = {"SRZ": 0, "SR_CgaCtaId": block.rank, "SR_SWINHI": WINDOW, "SR_CLOCKHI": 0,
-                  "SR_GLOBALTIMERHI": 0}  # fmt: skip
-        if name in ("SR_CLOCKLO", "SR_GLOBALTIMERLO"):
-            return np.array([block.machine.clock()], U32)
-        if name == "SR_LANEID":
-            return LANES.astype(U32)
-        if name not in single:
-            raise Unknown(f"special register {name}")
-        return np.array([single[name]], U32)
 
 
 class Shared(Space):
@@ -107,25 +70,15 @@ class Heap(Shared, Global):
 
 
 class Block:
-    def __init__(self, machine, number, rank, cluster, meeting):
-        self.machine, self.number, self.rank, self.cluster, self.cluster_meeting = (
-            machine,
-            number,
-            rank,
-            cluster,
-            meeting,
-        )
-        self.entry, self.steps, self.counts, self.memory = (
-            machine.listing.entry,
-            machine.steps,
-            machine.counts,
-            machine.memory,
-        )
+    def __init__(self, machine, number, rank, cluster, meeting, l1):
+        self.machine, self.number, self.rank, self.cluster = machine, number, rank, cluster
+        self.cluster_meeting, self.l1, self.warps = meeting, l1, []
+        self.entry, self.steps = machine.listing.entry, machine.steps
+        self.counts, self.memory = machine.counts, machine.memory
         x, y, _ = machine.grid
         self.place = number % x, number // x % y, number // (x * y)
         self.shared = Shared(machine.shared_bytes)
         self.mbarriers, self.meetings, self.thread_places = {}, {}, machine.thread_places
-        self.warps = [Warp(k, self, machine.threads) for k in range(-(-machine.threads // 32))]
 
     def threads_alive(self):
         return sum(w.alive for w in self.warps)
@@ -217,6 +170,7 @@ class Machine:
         self.bank = self.memory.hold(bank)
         self.steps = [_lazily(one, self.constant) for one in listing]
         self.flows = [flow_of(one) for one in listing]
+        self.shared_ends = _shared_ends([flow_of(one) is None and is_shared(one) for one in listing])
 
     def constant(self, bank, offset, size):
         """The bytes of a constant as an int; ``bank`` is a number, or a module's variable: its address."""
@@ -243,19 +197,19 @@ class Machine:
         running, rounds = [], 0
         with np.errstate(all="ignore"):
             while True:
-                moved = any([self._turn(number, blocks) for number, blocks in running])
-                moved = moved or any([go_apart(w) for _, blocks in running for b in blocks for w in b.warps])
-                running = [pair for pair in running if any(w.groups for b in pair[1] for w in b.warps)]
+                moved = any([self._turn(squad) for squad in running])
+                moved = moved or any([go_apart(w) for squad in running for w in squad.warps])
+                running = [squad for squad in running if any(w.groups for w in squad.warps)]
                 rounds += 1
                 if rounds % PATIENCE == 0 and sum(self.executed) > limit:
                     raise Stuck(f"after {limit:,} instructions of warps: {self._told(running)}")
                 if not running or not moved or rounds % PATIENCE == 0:
                     more = enough is None or self.ran < self.resident or sum(self.executed) < enough
-                    started = [(n, self._started(numbers)) for n, numbers in itertools.islice(waiting, more)]
-                    running += started
+                    squad = self._started(waiting) if more else None
+                    running += [squad] if squad else []
                     if not running:
                         break
-                    if not moved and not started:
+                    if not moved and not squad:
                         raise Stuck(f"no warp can go on: {self._told(running)}")
         for name, values in (
             ("executed", self.executed),
@@ -266,58 +220,106 @@ class Machine:
         self.memory.copy_back()
         return self.counts
 
-    def _started(self, numbers):
+    def _started(self, waiting):
+        """The squad of the next cluster, or None."""
+        number, numbers = next(waiting, (0, ()))
+        if not numbers:
+            return None
+        if number % SMS not in self.l1:
+            self.l1[number % SMS] = L1(self.resident * self.shared_bytes)
         blocks, self.ran = [], self.ran + len(numbers)
         meeting = Meeting(lambda: sum(block.threads_alive() for block in blocks))
-        blocks += [Block(self, number, rank, blocks, meeting) for rank, number in enumerate(numbers)]
+        l1 = self.l1[number % SMS]
+        blocks += [Block(self, number, rank, blocks, meeting, l1) for rank, number in enumerate(numbers)]
         if self.traced is not None and (not self.traced or (self.traced[0].number - numbers[0]) % SMS == 0):
             self.traced += blocks
-        return blocks
+        return Squad(blocks, self.threads)
 
-    def _turn(self, number, blocks):
-        """One turn of every warp; whether any has moved."""
-        sm, moved = number % SMS, False
-        if sm not in self.l1:
-            self.l1[sm] = L1(self.resident * self.shared_bytes)
-        self.counts.l1 = self.l1[sm]
-        for w in [w for block in blocks for w in block.warps]:
-            for group in list(w.groups):
-                if group in w.groups and (group.wait is None or group.wait()):
-                    group.wait, moved = None, True
+    def _turn(self, squad):
+        """Let the lanes of a squad go on; whether any can."""
+        ready = defaultdict(list)
+        for w in squad.warps:
+            for group in w.groups:
+                if group.wait is None or group.wait():
+                    group.wait, group.left, group.queued = None, TURN, True
                     if group.owed:
                         self.counts.resumed(w.trace, *group.owed)
                         group.owed = None
-                    self._execute(w, group)
+                    ready[group.pc].append((w, group))
+        moved = bool(ready)
+        while ready:
+            pc = min(ready)
+            members = ready.pop(pc)
+            if self.shared_ends[pc] > pc:
+                end = min(ready, default=len(self.steps))
+                if len({w.row for w, _ in members}) < len(members):  # lanes of one warp that have not met
+                    members, ready[pc] = members[:1], members[1:]
+                self._together(squad, pc, members, end)
+            else:
+                members = [(w, one) for w, group in members for one in self._alone(w, group)]
+            for w, group in members:
+                group.queued = group.left > 0
+                if group.queued:
+                    ready[group.pc].append((w, group))
         return moved
 
-    def _execute(self, w, group):
-        """One group of a warp, until it waits, ends or parts, or its turn is over."""
-        steps, flows, executed, threads = self.steps, self.flows, self.executed, self.lanes
-        noted = self.counts.noted if self.traced is not None else None
-        for _ in range(TURN):
-            pc, w.mask, flow, count = group.pc, group.mask, flows[group.pc], group.count
+    def _together(self, squad, pc, members, end):
+        """Lanes of different warps, from one place to where some warp is, or has to go on by itself."""
+        end = min(end, self.shared_ends[pc], pc + min(group.left for _, group in members))
+        if len(members) == 1:
+            target = members[0][0]
+            target.mask = members[0][1].mask
+        else:
+            target, squad.mask = squad, np.zeros_like(squad.mask)
+            for w, group in members:
+                squad.mask[w.row] = group.mask
+        count, threads = len(members), sum(group.count for _, group in members)
+        partly = sum(group.count < w.alive for w, group in members)
+        for at in range(pc, end):
             try:
-                if flow is None:
-                    steps[pc](w)
-                    group.pc, stop = pc + 1, False
-                else:
-                    stop = flow(w, group)
+                self.steps[at](target)
             except (Unknown, OutsideMemory, IndexError, KeyError) as error:
-                raise Failed(f"{self.listing.code[pc].told()}: {error}") from error
-            if stop is AGAIN:
-                return
-            executed[pc] += 1
-            threads[pc] += count
-            if count < w.alive:
-                self.divergent[pc] += 1
-            if noted:
-                noted(w.trace, pc)
-            if stop:
-                return
+                raise Failed(f"{self.listing.code[at].told()}: {error}") from error
+            self.executed[at] += count
+            self.lanes[at] += threads
+            self.divergent[at] += partly
+        for w, group in members:
+            group.pc, group.left = end, group.left - (end - pc)
+            if self.traced is not None:
+                w.trace.extend(range(pc, end))
+
+    def _alone(self, w, group):
+        """One instruction of a warp; returns which of its lanes can go on."""
+        pc, w.mask, flow, count, alive = group.pc, group.mask, self.flows[group.pc], group.count, w.alive
+        self.counts.l1 = w.block.l1
+        try:
+            if flow is None:
+                self.steps[pc](w)
+                group.pc, stop = pc + 1, False
+            else:
+                stop = flow(w, group)
+        except (Unknown, OutsideMemory, IndexError, KeyError) as error:
+            raise Failed(f"{self.listing.code[pc].told()}: {error}") from error
+        group.left -= 1
+        if stop is not AGAIN:
+            self.executed[pc] += 1
+            self.lanes[pc] += count
+            self.divergent[pc] += count < alive
+            if self.traced is not None:
+                self.counts.noted(w.trace, pc)
+        group.queued = False
+        if flow is None:
+            return [group]
+        found = [one for one in w.groups if one.wait is None and not one.queued]
+        for one in found:
+            one.left = group.left if one.left is None else one.left
+            if one is group and stop is STOP:  # it has let others go on, who are to go with it
+                one.left = 0
+        return found
 
     def _told(self, running):
         code = self.listing.code
-        warps = [w for _, blocks in running for block in blocks for w in block.warps]
+        warps = [w for squad in running for w in squad.warps]
         groups = [(w.block.number, w.number, group) for w in warps for group in w.groups]
         at = [f"block {b} warp {w} at {code[group.pc].told()}" for b, w, group in groups]
         return "; ".join(at[:8])
@@ -333,6 +335,15 @@ def _lazily(one, constants):
         made[0](w)
 
     return step
+
+
+def _shared_ends(shared):
+    """Of each instruction, where the shared ones from it on end; its own number, if it is none."""
+    ends = list(range(len(shared)))
+    for at in reversed(ends):
+        if shared[at]:
+            ends[at] = ends[at + 1] if at + 1 < len(shared) and shared[at + 1] else at + 1
+    return ends
 
 
 def _places(shape):

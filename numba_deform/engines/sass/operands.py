@@ -1,7 +1,8 @@
 """Operands of instructions: texts become functions that read them from a warp, or write to it.
 
-Registers of lanes are arrays (32,), of the warp (*uniform*) arrays (1,); NumPy's broadcasting does the rest, so
-that one table serves both datapaths. What is read is of one of these kinds:
+Registers of lanes are arrays (32,), of the warp (*uniform*) arrays (1,), of several warps at once (warps, 32)
+and (warps, 1); NumPy's broadcasting does the rest, so that one table serves all. What is read is of one of
+these kinds:
 
     u i f    32 bits as uint32, int32, float32        p   a predicate, bool
     v        32 bits without the sign before them
@@ -90,8 +91,13 @@ def _constant(bank, inside, constants, size):
         value = np.array([constants(bank, offset, size)], dtype)
         return lambda w: value
     read = _register(registers[0][1], registers[0][2], 4)
-    return lambda w: np.array([constants(bank, int(at) + offset, size) if on else 0
-                               for at, on in np.broadcast(read(w), w.active)], dtype)  # fmt: skip
+
+    def run(w):
+        places = np.broadcast(read(w), w.active)
+        found = [constants(bank, int(at) + offset, size) if on else 0 for at, on in places]
+        return np.array(found, dtype).reshape(places.shape)
+
+    return run
 
 
 def _integer(text):
@@ -269,8 +275,9 @@ def _to(place, k, uniform):
     if uniform:  # the value of the first lane that takes part
 
         def write_one(w, m, v):
-            if m.any():
-                place(w, k)[0] = v[m.argmax()] if len(v) > 1 else v[0]
+            if v.shape[-1] > 1:
+                v = np.take_along_axis(v, m.argmax(-1)[..., None], -1)
+            np.copyto(place(w, k), v, where=m.any(-1, keepdims=True))
 
         return write_one
 

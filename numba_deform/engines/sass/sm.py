@@ -31,11 +31,12 @@ class Deadlock(ValueError):
 
 
 class Running:
-    """A warp of the replay: its place on the SM, its trace and how far it is, when it may issue and why not
-    before, and when its scoreboards are free: (cycle, reason). ``name``: (which block it is of, its number)."""
+    """A warp of the replay: its place on the SM, its trace, how far it is, and the ``number``, the ``work`` and
+    the ``pipe`` of what it issues next; when it may and why not before, and when its scoreboards are free:
+    (cycle, reason). ``name``: (which block it is of, its number)."""
 
-    __slots__ = ("trace", "at", "ready", "since", "boards", "place", "why", "busy", "copies", "groups",
-                 "tensor", "name")  # fmt: skip
+    __slots__ = ("trace", "at", "number", "work", "pipe", "ready", "since", "boards", "place", "why", "busy",
+                 "copies", "groups", "tensor", "name")  # fmt: skip
 
     def __init__(self, trace, place, time, name):
         self.trace, self.place, self.at, self.name = trace, place, 0, name
@@ -54,12 +55,13 @@ class Sm:
     def __init__(self, listing, cache, far=None, constants=HOPPER, fetch=None):
         self.cache, self.far, self.c = cache, far or (lambda address: 0.0), constants
         self.fetch = fetch or (lambda map: constants.tma_map)
-        self.code = [(one.stall, _waits(one), *one.sets, one.stem, pipe_of(one), busy(one), _depth(one))
-                     for one in listing]  # fmt: skip
+        self.code = [(max(1, one.stall), busy(one)) for one in listing]
+        self.pipes, self.waits = [pipe_of(one) for one in listing], [_waits(one) for one in listing]
+        self.asks = [_asks(one) for one in listing]
         self.lsu = self.l2 = self.hbm = self.tma = self.arrived = self.owed = 0.0
         self.events, self.asked, self.begun, self.maps = [], 0, 0, set()
         self.reads_clock = {n for n, one in enumerate(listing) if "SR_CLOCKLO" in one.operands}
-        self.clocks = defaultdict(list)
+        self.clocks, self.issued = defaultdict(list), [0] * len(self.code)
         self.busy, self.stalls, self.ends = defaultdict(float), defaultdict(int), []
         self.pools = [[] for _ in range(QUARTERS)]
 
@@ -68,25 +70,33 @@ class Sm:
         """Play blocks, lists of warps' traces, ``resident`` at a time; returns the last one's end."""
         self.queue, self.live, time = list(blocks), {}, 0
         free, last = [defaultdict(int) for _ in self.pools], [None] * QUARTERS
+        self.idle = [0] * QUARTERS  # until when no warp of a quarter can issue, if nothing happens
         for slot in range(min(resident, len(self.queue))):
             self._start(slot, 0)
         while any(self.pools):
             while self.events and self.events[0][0] <= time:
                 at, _, act = heapq.heappop(self.events)
                 act(at)
+                self.idle = [0] * QUARTERS
             issued, later = False, self.events[0][0] if self.events else NEVER
             for quarter, pool in enumerate(self.pools):
-                chosen, when = self._choose(pool, last[quarter], free[quarter], time)
-                later = min(later, when)
-                if chosen:
-                    issued, last[quarter] = True, chosen
-                    self._issue(chosen, free[quarter], time)
-                    if chosen.at >= len(chosen.trace):
-                        pool.remove(chosen)
-                        self._over(chosen.place[0], time)
+                if self.idle[quarter] <= time:
+                    chosen, self.idle[quarter] = self._choose(pool, last[quarter], free[quarter], time)
+                    if chosen:
+                        issued, last[quarter] = True, chosen
+                        self._issue(chosen, free[quarter], time)
+                        if chosen.at >= len(chosen.trace):
+                            pool.remove(chosen)
+                            self._over(chosen.place[0], time)
+                later = min(later, self.idle[quarter])
             if not issued and later >= NEVER:
                 raise Deadlock(f"no warp can go on after {time:,} cycles")
             time = time + 1 if issued else max(time + 1, int(later))
+        for number, times in enumerate(self.issued):
+            if times:
+                self.stalls["selected", number] = times
+                self.busy["issue"] += times
+                self.busy[self.pipes[number]] += times * self.code[number][1]
         return self.ends[-1] if self.ends else 0
 
     def _start(self, slot, time):
@@ -95,10 +105,11 @@ class Sm:
         for number, trace in enumerate(traces):
             if trace:
                 warp = Running(trace, (slot, number), time + self.c.start, (self.begun, number))
+                self._due(warp)
                 pool = self.pools[number % QUARTERS]
                 pool.append(warp)
                 pool.sort(key=lambda warp: warp.place, reverse=True)
-        self.begun += 1
+        self.begun, self.idle = self.begun + 1, [0] * QUARTERS
 
     def _over(self, slot, time):
         self.live[slot] -= 1
@@ -112,10 +123,10 @@ class Sm:
         later = NEVER
         for warp in (last, *pool) if last in pool else pool:
             if warp.ready > time:
-                later = min(later, warp.ready)
+                if warp.ready < later:
+                    later = warp.ready
                 continue
-            entry = warp.trace[warp.at]
-            _, _, _, _, _, pipe, _, _ = self.code[entry if type(entry) is int else entry[0]]
+            pipe = warp.pipe
             if free[pipe] > time:
                 warp.busy, later = "math_pipe_throttle", min(later, free[pipe])
             elif pipe == "lsu" and self.lsu - time > self.c.queue:
@@ -128,22 +139,38 @@ class Sm:
 
     def _issue(self, warp, free, time):
         """One instruction of a warp."""
-        c, entry = self.c, warp.trace[warp.at]
-        number, work = (entry, None) if type(entry) is int else entry
-        stall, _, result, reads, stem, pipe, cycles, depth = self.code[number]
+        number, pipe = warp.number, warp.pipe
+        stall, cycles = self.code[number]
         free[pipe] = time + cycles
-        self.busy["issue"] += 1
-        self.busy[pipe] += cycles
-        self._tell(warp, number, time)
+        self.issued[number] += 1
+        if time - warp.since > 1:
+            self._tell(warp, number, time)
+        warp.at, warp.since, warp.ready, warp.why = warp.at + 1, time, time + stall, "wait"
+        if self.asks[number]:
+            self._ask(warp, number, pipe, time)
+        if warp.at < len(warp.trace):
+            self._due(warp)
+
+    def _tell(self, warp, number, time):
+        """Add up what the warp has waited for since it last issued."""
+        idle = time - warp.since - 1
+        named = min(max(warp.ready - warp.since - 1, 0), idle)
+        self.stalls[warp.why, number] += named
+        self.stalls[warp.busy, number] += idle - named
+        warp.busy = "not_selected"
+
+    def _ask(self, warp, number, pipe, time):
+        """What an instruction does beside computing: scoreboards, memory, groups, phases, jumps."""
+        (result, reads), stem, depth = self.asks[number]
+        work = warp.work
         if number in self.reads_clock:
             self.clocks[warp.name].append(time)
         done, read, why = self._work(warp, work, stem, pipe, time)
         for board, cycle in ((result, done), (reads, read)):
             if board < 6 and cycle > warp.boards[board][0]:
                 warp.boards[board] = cycle, why
-        warp.at, warp.since, warp.ready, warp.why = warp.at + 1, time, time + max(1, stall), "wait"
         if pipe == "tensor":
-            warp.tensor = time + cycles
+            warp.tensor = time + self.code[number][1]
         elif stem == "UTMACCTL" and work is not None:
             self.maps.clear()
         elif stem in ("LDGDEPBAR", "UTMACMDFLUSH"):
@@ -154,34 +181,26 @@ class Sm:
         if work:
             for token, how in work.gives:
                 self._give(token, how, warp, time)
-        if warp.at < len(warp.trace):
+        if pipe == "cbu" and warp.at < len(warp.trace):
             after = warp.trace[warp.at]
-            if pipe == "cbu" and (after if type(after) is int else after[0]) != number + 1:
-                warp.ready += c.branch  # it has jumped
-            self._due(warp)
-
-    def _tell(self, warp, number, time):
-        """Add up what the warp has waited for since it last issued."""
-        stalls = self.stalls
-        stalls["selected", number] += 1
-        idle = time - warp.since - 1
-        if idle <= 0:
-            return
-        named = min(max(warp.ready - warp.since - 1, 0), idle)
-        stalls[warp.why, number] += named
-        stalls[warp.busy, number] += idle - named
-        warp.busy = "not_selected"
+            if (after if type(after) is int else after[0]) != number + 1:
+                warp.ready += self.c.branch  # it has jumped
 
     def _until(self, warp, cycle, why):
         if cycle > warp.ready:
             warp.ready, warp.why = cycle, why
 
     def _due(self, warp):
-        """When the next instruction may be issued: by scoreboards, and phases that it waits for."""
+        """What the warp issues next, and when it may: by scoreboards, and phases that it waits for."""
         entry = warp.trace[warp.at]
         number, work = (entry, None) if type(entry) is int else entry
-        for board in self.code[number][1]:
-            self._until(warp, *warp.boards[board])
+        warp.number, warp.work, warp.pipe = number, work, self.pipes[number]
+        for board in self.waits[number]:
+            cycle, why = warp.boards[board]
+            if cycle > warp.ready:
+                warp.ready, warp.why = cycle, why
+        if work is None:
+            return
         if type(work) is Token:  # the warp has waited at this instruction, which it has issued before
             warp.at += 1
             if work.left:
@@ -189,7 +208,7 @@ class Sm:
                 warp.ready = NEVER
             elif warp.at < len(warp.trace):
                 self._due(warp)
-        elif work and work.waits and any(token.left for token in work.waits):
+        elif work.waits and any(token.left for token in work.waits):
             token = next(token for token in work.waits if token.left)
             token.waiting.append((warp, "mbarrier", warp.ready))
             warp.ready = NEVER
@@ -209,6 +228,8 @@ class Sm:
             return
         if how == "engine" and token.lanes > 1:
             self.tma = max(self.tma, time) + self.c.tma_end
+        if token.waiting:
+            self.idle = [0] * QUARTERS
         for warp, why, ready in token.waiting:
             warp.ready, warp.why = ready, warp.why
             self._until(warp, time + self.c.wake, why)
@@ -289,6 +310,14 @@ class Sm:
         self.arrived = max(self.tma, arrives) + c.tma_latency
         warp.copies = max(warp.copies, self.arrived)
         return begin, begin, "copy_engine"
+
+
+def _asks(one):
+    """(scoreboards that it sets, stem, ``_depth``) of an instruction that does more than compute, else None."""
+    depth = _depth(one)
+    plain = pipe_of(one) not in ("lsu", "tma", "tensor", "cbu") and min(one.sets) > 5 and depth is None
+    special = one.stem in ("UTMACCTL", "LDGDEPBAR", "UTMACMDFLUSH") or "SR_CLOCKLO" in one.operands
+    return None if plain and not special else (one.sets, one.stem, depth)
 
 
 def _depth(one):

@@ -5,8 +5,9 @@
 An instruction takes the row whose words it has all, in their order (``F2F.F64.F32`` widens, ``F2F.F32.F64``
 narrows), and most of them; its other modifiers must be among those
 that the row allows, else it is unknown. ``outs`` and ``ins`` are kinds of ``operands``; with ``?``: it may be
-missing. In ``ins`` ``*`` hands over the warp, whose ``active`` lanes take part. ``make(instruction)`` returns
-the function of the values, which returns one value or a tuple of as many as there are ``outs``.
+missing. In ``ins`` ``*`` hands over the warp, whose ``active`` lanes take part, and ``&`` the same of one warp
+or of several at once. ``make(instruction)`` returns the function of the values, which returns one value or a
+tuple of as many as there are ``outs``.
 """
 
 import re
@@ -54,6 +55,14 @@ def find(one):
     return max(fitting, key=lambda r: len(r.words))
 
 
+def is_shared(one):
+    """Whether several warps can do an instruction at once, an array of (warps, lanes) for each operand."""
+    try:
+        return "*" not in find(one).ins
+    except Unknown:
+        return False
+
+
 def _in_order(words, one):
     """Whether an instruction's opcode has these words one after the other, others between them or not."""
     rest = iter(one.opcode.split("."))
@@ -97,7 +106,7 @@ def _extended(one):
 
 
 def _read(kind, operands, constants, extended):
-    if kind == "*":
+    if kind in "*&":
         return lambda w: w
     fits = operands and (kind[0] == "t" or is_predicate(operands[0]) == (kind[0] == "p"))
     if kind.endswith("?") and not fits:
