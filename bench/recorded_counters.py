@@ -1,7 +1,8 @@
 """The profiler's counts beside fifteen profiles of an H200, which are older than the profiler.
 
     python bench/recorded_counters.py count --python PATH [--rows 0,6]   # bind, compile and emulate
-    python bench/recorded_counters.py --table                            # the table of bench/PROFILE.md
+    python bench/recorded_counters.py asked FOLDER                       # FOLDER: what counted.py has measured
+    python bench/recorded_counters.py --table                            # the tables of bench/PROFILE.md
 
 Each row with a ``profile`` in FILES was measured with the code of the commit beside its file. That commit is
 unpacked into a temporary folder, and PATH, the Python of an environment with the recorded releases of Numba and
@@ -13,8 +14,9 @@ recorded, and points of L1's hits; ``error``: of what was written, against float
 
 L2 of these GPUs has two halves, and an SM asks the nearer one. ``l2_other_half`` is no count of what runs, but
 what follows for the arrays if each half takes what the other has, once: all of value, half of what only one SM
-uses. ``l2_read_again``: the recorded bytes of memory beyond the compulsory ones. With both added, L2's bytes
-are off by ``l2_with_halves``.
+uses. ``l2_twice``: of ``l2_bytes`` those of loads that go past L1, for sectors that a load just before has asked
+for. Without these and with the other half L2's bytes are off by ``l2_with_halves``. ``asked``: what L1 lacked and
+who asked L2, of the kernels of today, by the runs of counted.py under Nsight Compute.
 """
 
 import argparse
@@ -30,6 +32,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
+from counted import number as figure
 from counted import some_of
 
 from numba_deform import from_ptx
@@ -40,8 +43,10 @@ from numba_deform.engines.sass.listing import disassembled, read
 from numba_deform.engines.sass.units import SMS
 from numba_deform.engines.tensormap import TensorMapArray
 from numba_deform.engines.tensormap.packed import map_of
-from numba_deform.measure import record
+from numba_deform.measure import counters, record
+from numba_deform.measure.bench import bytes_of
 from numba_deform.measure.profile import Profile
+from numba_deform.workloads.presets import preset
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -58,6 +63,10 @@ NAMES = {"instructions": "instructions", "wavefronts": "lsu_wavefronts", "bank_c
          "l1_hit_percent": "l1_hit_percent", "l2_bytes": "l2_bytes"}  # fmt: skip
 PARTS = {"LDG": "loads", "STG": "stores", "UTMALDG": "copy engine"}
 LIMIT = 1_000_000_000
+AT_ONCE = 32  # instructions, which are issued before data have come
+SECTOR = 32
+ASKED = {"by_sms": "lts__t_sectors_srcunit_tex.sum", "by_other_half": "lts__t_sectors_srcunit_ltcfabric.sum",
+         "in_all": "lts__t_sectors.sum"}  # fmt: skip
 
 
 def recorded():
@@ -122,8 +131,20 @@ def count(row, launch, folder):
             "counted": {name: profile.totals[ours] for name, ours in NAMES.items()},
             "l2_parts": {part: profile.counted(which)["l2_bytes"] for part, which in numbers.items() if which},
             "l2_other_half": (arrays["value"].nbytes + row["compulsory_bytes"]) / 2,
-            "l2_read_again": max(0, row["profile"]["dram_bytes"] - row["compulsory_bytes"]),
+            "l2_twice": profile.counted(twice(code))["l2_bytes"] if twice(code) else 0,
             "tma_bytes": profile.totals["tma_bytes"], "seconds": time.perf_counter() - started}  # fmt: skip
+
+
+def twice(code):
+    """The numbers of loads of 16 bytes with NA that have the other half of a sector than one shortly before."""
+    seen, found = {}, []
+    for one in code:
+        if one.stem == "LDG" and {"NA", "128"} <= one.words:
+            place = one.operands[1].replace("+0x10]", "]")
+            if one.number - seen.get(place, -AT_ONCE) < AT_ONCE:
+                found.append(one.number)
+            seen[place] = one.number
+    return found
 
 
 def judged(arrays):
@@ -144,7 +165,7 @@ def one(number, row, tree, python):
         found = count(row, launch, Path(folder))
     there, here = row["profile"], found["counted"]
     off = {name: 100 * (here[name] / there[name] - 1) for name in ("instructions", "wavefronts", "l2_bytes")}
-    more = found["l2_other_half"] + found["l2_read_again"]
+    more = found["l2_other_half"] - found["l2_twice"]
     off["l2_with_halves"] = 100 * ((here["l2_bytes"] + more) / there["l2_bytes"] - 1)
     off["l1_hit_points"] = here["l1_hit_percent"] - there["l1_hit_percent"]
     told = {name: row[name] for name in ("file", "commit", "workload", "pattern", "variant", "config")}
@@ -154,7 +175,8 @@ def one(number, row, tree, python):
 
 def measured(python, wanted):
     """Count the rows with these numbers, or all, two at a time, and put them into RESULT."""
-    rows = {row["number"]: row for row in json.loads(RESULT.read_text())["rows"]} if RESULT.exists() else {}
+    old = json.loads(RESULT.read_text()) if RESULT.exists() else {"rows": []}
+    rows = {row["number"]: row for row in old["rows"]}
     todo = [pair for pair in enumerate(recorded()) if not wanted or pair[0] in wanted]
     with tempfile.TemporaryDirectory() as place, ProcessPoolExecutor(2) as pool:
         trees = {commit: Path(place) / commit for commit in {row["commit"] for _, row in todo}}
@@ -166,11 +188,29 @@ def measured(python, wanted):
             rows[found["number"]] = found
             print(json.dumps(found), flush=True)
             ordered = sorted(rows.values(), key=lambda row: row["number"])
-            save(RESULT, record.document(None, ordered, compiled_with=versions))
+            save(RESULT, {**old, **record.document(None, ordered, compiled_with=versions)})
+
+
+def asked(folder):
+    """Put into RESULT who asked L2 for how many bytes, of the kernels that counted.py has measured."""
+    document, rows = json.loads(RESULT.read_text()), []
+    for file in sorted(folder.glob("*.raw")):
+        text, (workload, pattern) = file.read_text(), file.stem.rsplit(".", 1)
+        w = preset(workload, pattern=pattern)
+        half = (2 * w.batch * w.spatial_size * w.num_heads * w.channels + bytes_of(w)) / 2
+        bound = [json.loads(line.split(" ", 1)[1]) for line in text.splitlines() if line.startswith("bound ")]
+        for (variant, config, _), kernel in zip(bound, counters.parse(text), strict=True):
+            row = {"workload": workload, "pattern": pattern, "variant": variant, "config": config}
+            row |= {ours: SECTOR * figure(kernel[theirs]) for ours, theirs in ASKED.items()}
+            missed = 1 - figure(kernel["l1tex__t_sector_hit_rate.pct"]) / 100
+            row["l1_lacked"] = SECTOR * figure(kernel["l1tex__t_sectors_pipe_lsu.sum"]) * missed
+            rows.append(row | {"dram_bytes": figure(kernel["dram__bytes.sum"]), "l2_other_half": half})
+    machine = json.loads((folder / "machine.json").read_text())
+    save(RESULT, {**document, "asked": {**machine, "rows": rows}})
 
 
 def table():
-    """Markdown: how far each count is off, and the median and largest of each column."""
+    """Markdown: how far each count is off, and the median and largest of each column; who asks L2."""
     heads = ("workload", "variant", "commit", "instructions", "LSU wavefronts",
              "bank conflicts: counted / recorded", "L1 hits, points", "L2 bytes", "with L2's halves",
              "error")  # fmt: skip
@@ -191,22 +231,33 @@ def table():
         cells = [what, "", "", found["instructions"], found["wavefronts"], "", found["l1_hit_points"],
                  found["l2_bytes"], found["l2_with_halves"], ""]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
+    heads = ("workload", "pattern", "variant", "L1 lacked", "L2 was asked for by SMs", "by the other half",
+             "computed", "memory")  # fmt: skip
+    lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in json.loads(RESULT.read_text())["asked"]["rows"]:
+        names = "l1_lacked", "by_sms", "by_other_half", "l2_other_half", "dram_bytes"
+        cells = [row["workload"], row["pattern"], row["variant"]]
+        cells += [f"{row[name] / 1e6:,.1f}" for name in names]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", nargs="?", choices=("count",))
+    parser.add_argument("step", nargs="?", choices=("count", "asked"))
+    parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--python", help="of the environment that compiles")
     parser.add_argument("--rows", default="", help="numbers between commas; all, if there are none")
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
         print(table())
-    elif given.step and given.python:
+    elif given.step == "asked" and given.folder:
+        asked(given.folder)
+    elif given.step == "count" and given.python:
         measured(given.python, [int(number) for number in given.rows.split(",") if number])
     else:
-        parser.error("count --python PATH, or --table")
+        parser.error("count --python PATH, asked FOLDER, or --table")
 
 
 if __name__ == "__main__":
