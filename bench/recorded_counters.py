@@ -14,8 +14,8 @@ recorded, and points of L1's hits; ``error``: of what was written, against float
 
 L2 of these GPUs has two halves, and an SM asks the nearer one. ``l2_other_half`` is no count of what runs, but
 what follows for the arrays if each half takes what the other has, once: all of value, half of what only one SM
-uses. ``l2_twice``: of ``l2_bytes`` those of loads that go past L1, for sectors that a load just before has asked
-for. Without these and with the other half L2's bytes are off by ``l2_with_halves``. ``asked``: what L1 lacked and
+uses. ``l2_twice``: of ``l2_bytes`` those of loads past L1 of sectors that a load just before has asked for.
+Without these and with the other half L2's bytes are off by ``l2_with_halves``. ``asked``: what L1 lacked and
 who asked L2, of the kernels of today, by the runs of counted.py under Nsight Compute.
 """
 
@@ -48,9 +48,8 @@ from numba_deform.measure.bench import bytes_of
 from numba_deform.measure.profile import Profile
 from numba_deform.workloads.presets import preset
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "bench" / "results"
-RESULT = RESULTS / "recorded_counters.json"
+HERE = Path(__file__).resolve().parent
+RESULT = HERE / "results" / "recorded_counters.json"
 # The commits that have what was measured; the files name one before, "-dirty". One lacks two new files, which
 # came with the commit after it.
 FILES = {"windows_b4_cells": "692dcb9", "windows_profile_before": "692dcb9",
@@ -62,18 +61,16 @@ INPUTS = "value", "spatial_shapes", "level_start_index", "sampling_locations", "
 NAMES = {"instructions": "instructions", "wavefronts": "lsu_wavefronts", "bank_conflicts": "bank_conflicts",
          "l1_hit_percent": "l1_hit_percent", "l2_bytes": "l2_bytes"}  # fmt: skip
 PARTS = {"LDG": "loads", "STG": "stores", "UTMALDG": "copy engine"}
-LIMIT = 1_000_000_000
+LIMIT, SECTOR = 1_000_000_000, 32
 AT_ONCE = 32  # instructions, which are issued before data have come
-SECTOR = 32
-ASKED = {"by_sms": "lts__t_sectors_srcunit_tex.sum", "by_other_half": "lts__t_sectors_srcunit_ltcfabric.sum",
-         "in_all": "lts__t_sectors.sum"}  # fmt: skip
+ASKED = {"by_sms": "lts__t_sectors_srcunit_tex.sum", "by_other_half": "lts__t_sectors_srcunit_ltcfabric.sum"}
 
 
 def recorded():
     """The rows to count, each with its file, commit, and what it was made with: versions and seed."""
     rows = []
     for file, commit in FILES.items():
-        document = json.loads((RESULTS / f"{file}.json").read_text())
+        document = json.loads((RESULT.parent / f"{file}.json").read_text())
         more = {"file": file, "commit": commit, "versions": document["versions"]}
         more["seed"] = document["settings"]["seed"]
         rows += [row | more for row in document["rows"] if "profile" in row]
@@ -82,10 +79,10 @@ def recorded():
 
 def check_out(commit, folder):
     """Have the files of a commit in a folder."""
-    for words in [commit], LATER.get(commit):
-        if words:
-            packed = subprocess.run(["git", "archive", *words], cwd=ROOT, check=True, capture_output=True)
-            tarfile.open(fileobj=io.BytesIO(packed.stdout)).extractall(folder)
+    for words in filter(None, ([commit], LATER.get(commit))):
+        command = ["git", "-C", HERE.parent, "archive", *words]
+        packed = subprocess.run(command, check=True, capture_output=True).stdout
+        tarfile.open(fileobj=io.BytesIO(packed)).extractall(folder)
 
 
 def bind(row, tree, python, folder):
@@ -93,12 +90,11 @@ def bind(row, tree, python, folder):
     config = {name: value for name, value in row["config"].items() if name != "boxes"}  # follow from locations
     environment = {**os.environ, "PYTHONPATH": str(tree), "NUMBA_DEFORM_CACHE": ""}
     words = [row["workload"], row["pattern"], str(row["seed"]), row["variant"].split()[0], json.dumps(config)]
-    program = ROOT / "bench" / "recorded_launch.py"
-    subprocess.run([python, program, *words, folder], env=environment, check=True)
+    subprocess.run([python, HERE / "recorded_launch.py", *words, folder], env=environment, check=True)
     launch = json.loads((folder / "launch.json").read_text())
     there, here = row["versions"], launch["versions"]
-    wrong = {name: here[name] for name in there.keys() & here.keys() - {"python"} if there[name] != here[name]}
-    if wrong:
+    names = there.keys() & here.keys() - {"python"}
+    if wrong := {name: here[name] for name in names if there[name] != here[name]}:
         raise SystemExit(f"{row['file']} was recorded with {there}; this environment has {wrong}")
     return launch
 
@@ -123,15 +119,13 @@ def count(row, launch, folder):
     counts = machine.run(frozenset(SMS_RUN if persistent else some_of(list(range(0, blocks, SMS)))), LIMIT)
     written, error = judged(arrays)
     run = Run(kernel, code, counts, written.size, int(written.sum()), machine.resident)  # not of blocks
-    profile, numbers = Profile(row["variant"], run, {}), {part: [] for part in PARTS.values()}
-    for one in code:
-        if one.stem in PARTS:
-            numbers[PARTS[one.stem]].append(one.number)
+    profile = Profile(row["variant"], run, {})
+    numbers = {part: [one.number for one in code if one.stem == stem] for stem, part in PARTS.items()}
     return {"blocks": blocks, "ran": machine.ran, "share": written.mean(), "error": error,
             "counted": {name: profile.totals[ours] for name, ours in NAMES.items()},
             "l2_parts": {part: profile.counted(which)["l2_bytes"] for part, which in numbers.items() if which},
             "l2_other_half": (arrays["value"].nbytes + row["compulsory_bytes"]) / 2,
-            "l2_twice": profile.counted(twice(code))["l2_bytes"] if twice(code) else 0,
+            "l2_twice": profile.counted(twice(code)).get("l2_bytes", 0),
             "tma_bytes": profile.totals["tma_bytes"], "seconds": time.perf_counter() - started}  # fmt: skip
 
 
@@ -185,9 +179,9 @@ def measured(python, wanted):
         jobs = [pool.submit(one, number, row, trees[row["commit"]], python) for number, row in todo]
         for job in as_completed(jobs):
             found, versions = job.result()
-            rows[found["number"]] = found
             print(json.dumps(found), flush=True)
-            ordered = sorted(rows.values(), key=lambda row: row["number"])
+            rows[found["number"]] = found
+            ordered = [rows[number] for number in sorted(rows)]
             save(RESULT, {**old, **record.document(None, ordered, compiled_with=versions)})
 
 
@@ -199,47 +193,41 @@ def asked(folder):
         w = preset(workload, pattern=pattern)
         half = (2 * w.batch * w.spatial_size * w.num_heads * w.channels + bytes_of(w)) / 2
         bound = [json.loads(line.split(" ", 1)[1]) for line in text.splitlines() if line.startswith("bound ")]
-        for (variant, config, _), kernel in zip(bound, counters.parse(text), strict=True):
-            row = {"workload": workload, "pattern": pattern, "variant": variant, "config": config}
+        for (variant, *_), kernel in zip(bound, counters.parse(text), strict=True):
+            row = {"workload": workload, "pattern": pattern, "variant": variant, "l2_other_half": half}
             row |= {ours: SECTOR * figure(kernel[theirs]) for ours, theirs in ASKED.items()}
             missed = 1 - figure(kernel["l1tex__t_sector_hit_rate.pct"]) / 100
             row["l1_lacked"] = SECTOR * figure(kernel["l1tex__t_sectors_pipe_lsu.sum"]) * missed
-            rows.append(row | {"dram_bytes": figure(kernel["dram__bytes.sum"]), "l2_other_half": half})
+            rows.append(row | {"dram_bytes": figure(kernel["dram__bytes.sum"])})
     machine = json.loads((folder / "machine.json").read_text())
     save(RESULT, {**document, "asked": {**machine, "rows": rows}})
 
 
+def markdown(heads, rows):
+    return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+
+
 def table():
     """Markdown: how far each count is off, and the median and largest of each column; who asks L2."""
-    heads = ("workload", "variant", "commit", "instructions", "LSU wavefronts",
-             "bank conflicts: counted / recorded", "L1 hits, points", "L2 bytes", "with L2's halves",
-             "error")  # fmt: skip
-    rows = json.loads(RESULT.read_text())["rows"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    units = {"instructions": "%", "wavefronts": "%", "l1_hit_points": "", "l2_bytes": "%",
-             "l2_with_halves": "%"}  # fmt: skip
+    document, lines = json.loads(RESULT.read_text()), []
+    rows = document["rows"]
+    columns = "instructions", "wavefronts", "l1_hit_points", "l2_bytes", "l2_with_halves"
     for row in rows:
-        off = {name: f"{row['off'][name]:+.2f} {unit}".strip() for name, unit in units.items()}
         conflicts = [f"{row[which]['bank_conflicts']:,.0f}" for which in ("counted", "recorded")]
-        cells = [row["workload"], row["variant"], row["commit"], off["instructions"], off["wavefronts"],
-                 " / ".join(conflicts), off["l1_hit_points"], off["l2_bytes"],
-                 off["l2_with_halves"], f"{row['error']:.1e}"]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
+        off = [f"{row['off'][name]:+.2f}" for name in columns]
+        lines.append([row["workload"], row["variant"], row["commit"], *off, " / ".join(conflicts),
+                      f"{row['error']:.1e}"])  # fmt: skip
     for what, of in (("median", statistics.median), ("worst", max)):
-        found = {name: f"{of(abs(row['off'][name]) for row in rows):.2f} {unit}".strip()
-                 for name, unit in units.items()}  # fmt: skip
-        cells = [what, "", "", found["instructions"], found["wavefronts"], "", found["l1_hit_points"],
-                 found["l2_bytes"], found["l2_with_halves"], ""]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    heads = ("workload", "pattern", "variant", "L1 lacked", "L2 was asked for by SMs", "by the other half",
-             "computed", "memory")  # fmt: skip
-    lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for row in json.loads(RESULT.read_text())["asked"]["rows"]:
-        names = "l1_lacked", "by_sms", "by_other_half", "l2_other_half", "dram_bytes"
-        cells = [row["workload"], row["pattern"], row["variant"]]
-        cells += [f"{row[name] / 1e6:,.1f}" for name in names]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        found = [f"{of(abs(row['off'][name]) for row in rows):.2f}" for name in columns]
+        lines.append([what, "", "", *found, "", ""])
+    heads = ("workload", "variant", "commit", "instructions, %", "LSU wavefronts, %", "L1 hits, points",
+             "L2 bytes, %", "with L2's halves, %", "bank conflicts: counted / recorded", "error")  # fmt: skip
+    names = "l1_lacked", "by_sms", "by_other_half", "l2_other_half", "dram_bytes"
+    asked = [[row["workload"], row["variant"], *(f"{row[name] / 1e6:,.1f}" for name in names)]
+             for row in document["asked"]["rows"] if row["pattern"] == "local(2)"]  # fmt: skip
+    asked_by = ("workload", "variant", "MB that L1 lacked", "asked of L2 by SMs", "by its other half",
+                "that half, computed", "of memory")  # fmt: skip
+    return "\n".join([*markdown(heads, lines), "", *markdown(asked_by, asked)])
 
 
 def main():
@@ -250,14 +238,12 @@ def main():
     parser.add_argument("--rows", default="", help="numbers between commas; all, if there are none")
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
+    if given.step == "asked":
+        asked(given.folder)
+    elif given.step == "count":
+        measured(given.python, [int(number) for number in given.rows.split(",") if number])
     if given.table:
         print(table())
-    elif given.step == "asked" and given.folder:
-        asked(given.folder)
-    elif given.step == "count" and given.python:
-        measured(given.python, [int(number) for number in given.rows.split(",") if number])
-    else:
-        parser.error("count --python PATH, asked FOLDER, or --table")
 
 
 if __name__ == "__main__":
