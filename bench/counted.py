@@ -7,7 +7,8 @@
     python bench/counted.py --table                        # the tables of bench/PROFILE.md
 
 Each variant, with the configuration that the GPU has, on two presets in three patterns. Nsight Compute counts a
-launch of each, and of the first pattern wavefronts by kind of access; another run counts each instruction's
+launch of each: who asks L2 (``l2_sectors``: the SMs' L1, and the other half of L2), what warps wait for
+(``stalls``), and of the first pattern wavefronts by kind of access; another run counts each instruction's
 executions, and is so slow that warps which poll do so more often. Beside it the same machine code runs in
 ``engines.sass``: of a kernel with a block for each few rows the blocks of one SM from three places of the grid,
 of a persistent one all its blocks there, so that L1 sees what an SM's does. ``off_percent``: counted / measured
@@ -30,6 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from numba_deform.compiler.cache import save
+from numba_deform.engines.sass.counters import SECTOR
 from numba_deform.engines.sass.units import SMS
 from numba_deform.measure import counters, record
 from numba_deform.measure.case import Case, case_on
@@ -196,6 +198,8 @@ def compare(folder, again, out):
         bound = [json.loads(line.split(" ", 1)[1]) for line in raw.splitlines() if line.startswith("bound ")]
         kinds = folder / f"{workload}.{pattern}.kinds"
         by_kind = counters.parse(kinds.read_text()) if kinds.exists() else []
+        stalled = folder / f"{workload}.{pattern}.stalls"
+        stalls = counters.parse(stalled.read_text()) if stalled.exists() else []
         source = folder / f"{workload}.{pattern}.source"
         tables = tables_of(source.read_text()) if source.exists() else []
         for n, ((name, config, blocks), kernel) in enumerate(zip(bound, kernels, strict=True)):
@@ -204,6 +208,9 @@ def compare(folder, again, out):
             measured = {ours: number(kernel[theirs]) for ours, theirs in NSIGHT.items() if theirs in kernel}
             row |= {"duration_ns": number(kernel["gpu__time_duration.sum"]),
                     "cycles": number(kernel["sm__cycles_elapsed.max"]), "measured": measured}  # fmt: skip
+            row["l2_sectors"] = {name: number(kernel[theirs]) for name, theirs in ASKED.items()}
+            if stalls:
+                row["stalls"] = shares_of(stalls[n])
             if by_kind:
                 row["wavefronts"] = {key[len(KINDS) : -len(".sum")]: number(value)
                                      for key, value in by_kind[n].items()
@@ -224,6 +231,14 @@ def compare(folder, again, out):
     machine = json.loads((folder / "machine.json").read_text())
     record.write(out, None, rows)
     Path(out).write_text(json.dumps({**json.loads(Path(out).read_text()), **machine}, indent=1) + "\n")
+
+
+def shares_of(kernel):
+    """{reason: share of all warps' time} by Nsight Compute's averages of warps that wait when one issues."""
+    ends = "_per_issue_active.ratio"
+    found = {name[len(STALLS) : -len(ends)]: number(value) for name, value in kernel.items()
+             if name.startswith(STALLS) and name.endswith(ends)}  # fmt: skip
+    return {reason: value / sum(found.values()) for reason, value in found.items() if value}
 
 
 def counted_of(here, measured):
@@ -255,7 +270,7 @@ def table():
     """Markdown: how far each count is off, by variant; and lines."""
     rows = json.loads(RESULT.read_text())["rows"]
     heads = ("workload", "pattern", "variant", "instructions", "LSU wavefronts", "sectors", "L1 hits, points",
-             "L2 bytes", "by line", "cycles: roofline / measured")  # fmt: skip
+             "L2 bytes", "of SMs", "by line", "cycles: roofline / measured")  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
         off = row.get("off_percent", {})
@@ -265,6 +280,8 @@ def table():
         here, there = row.get("counted", {}).get("l1_hit_percent"), row["measured"].get("l1_hit_percent")
         cells += [f"{here - there:+.1f}" if here is not None and there is not None else ""]
         cells += [f"{off['l2_bytes']:+.1f} %" if "l2_bytes" in off else ""]
+        asked = row.get("counted", {}).get("l2_bytes", 0) / SECTOR / row["l2_sectors"]["l1"]
+        cells += [f"{100 * (asked - 1):+.1f} %" if asked else ""]
         cells += [f"{row['by_line_percent']:.2f} %" if "by_line_percent" in row else ""]
         cells += [f"{row['roofline_cycles'] / row['cycles']:.2f}, {row['binds']}" if "binds" in row else ""]
         lines.append(f"| {' | '.join(cells)} |")

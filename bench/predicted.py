@@ -1,6 +1,6 @@
 """Times that were predicted without a GPU, beside times that were recorded on one.
 
-    python bench/predicted.py predict [--only seen] [--limit SECONDS]  # rows that are not there
+    python bench/predicted.py predict [--only seen] [--limit SECONDS] [--processes 2]  # rows that are not there
     python bench/predicted.py summary                         # again, from the rows that are there
     python bench/predicted.py shares                          # of what each warp of a pipeline does
     python bench/predicted.py lesson                          # lesson 9's variant and two others, today
@@ -139,18 +139,18 @@ def key_of(row):
     return tuple(row[key] for key in KEYS)
 
 
-def run(files, limit, held_back):
+def run(files, limit, held_back, processes):
     """Predict the rows that are not there, for so many seconds; those held back, those seen, or (None) all."""
     there = {key_of(row): row for row in json.loads(RESULT.read_text())["rows"]} if RESULT.exists() else {}
     wanted = [row for row in recorded(files) if key_of(row) not in there]
     wanted = [row for row in wanted if held_back in (None, not is_seen(row))]
     random.Random(0).shuffle(wanted)
     started = time.monotonic()
-    with ProcessPoolExecutor(2, max_tasks_per_child=24) as pool:
-        for begin in range(0, len(wanted), 8):
+    with ProcessPoolExecutor(processes, max_tasks_per_child=24) as pool:
+        for begin in range(0, len(wanted), step := 4 * processes):
             if limit and time.monotonic() - started > limit:
                 break
-            batch = [again(row, there.values()) for row in wanted[begin : begin + 8]]
+            batch = [again(row, there.values()) for row in wanted[begin : begin + step]]
             ready = [row for row in batch if "error" in row]
             for row in [*ready, *pool.map(predicted, [row for row in batch if "error" not in row])]:
                 there[key_of(row)] = row
@@ -273,11 +273,12 @@ def main():
     parser.add_argument("step", nargs="?", choices=("predict", "summary", "shares", "lesson"))
     parser.add_argument("files", nargs="*")
     parser.add_argument("--limit", type=float)
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", choices=("held-back", "seen"))
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.step == "predict":
-        run(given.files or FILES, given.limit, given.only and given.only == "held-back")
+        run(given.files or FILES, given.limit, given.only and given.only == "held-back", given.processes)
     elif given.step == "summary":
         write(json.loads(RESULT.read_text())["rows"])
     elif given.step == "shares":

@@ -1,7 +1,6 @@
 """The profiler's counts beside fifteen profiles of an H200, which are older than the profiler.
 
     python bench/recorded_counters.py count --python PATH [--rows 0,6]   # bind, compile and emulate
-    python bench/recorded_counters.py asked FOLDER                       # FOLDER: what counted.py has measured
     python bench/recorded_counters.py --table                            # the tables of bench/PROFILE.md
 
 Each row with a ``profile`` in FILES was measured with the code of the commit beside its file. That commit is
@@ -15,8 +14,8 @@ recorded, and points of L1's hits; ``error``: of what was written, against float
 L2 of these GPUs has two halves, and an SM asks the nearer one. ``l2_other_half`` is no count of what runs, but
 what follows for the arrays if each half takes what the other has, once: all of value, half of what only one SM
 uses. ``l2_twice``: of ``l2_bytes`` those of loads past L1 of sectors that a load just before has asked for.
-Without these and with the other half L2's bytes are off by ``l2_with_halves``. ``asked``: what L1 lacked and
-who asked L2, of the kernels of today, by the runs of counted.py under Nsight Compute.
+Without these and with the other half L2's bytes are off by ``l2_with_halves``. The second table has the other
+half's bytes beside those that counted.json has of the kernels of today.
 """
 
 import argparse
@@ -32,7 +31,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
-from counted import number as figure
 from counted import some_of
 
 from numba_deform import from_ptx
@@ -43,7 +41,7 @@ from numba_deform.engines.sass.listing import disassembled, read
 from numba_deform.engines.sass.units import SMS
 from numba_deform.engines.tensormap import TensorMapArray
 from numba_deform.engines.tensormap.packed import map_of
-from numba_deform.measure import counters, record
+from numba_deform.measure import record
 from numba_deform.measure.bench import bytes_of
 from numba_deform.measure.profile import Profile
 from numba_deform.workloads.presets import preset
@@ -63,7 +61,6 @@ NAMES = {"instructions": "instructions", "wavefronts": "lsu_wavefronts", "bank_c
 PARTS = {"LDG": "loads", "STG": "stores", "UTMALDG": "copy engine"}
 LIMIT, SECTOR = 1_000_000_000, 32
 AT_ONCE = 32  # instructions, which are issued before data have come
-ASKED = {"by_sms": "lts__t_sectors_srcunit_tex.sum", "by_other_half": "lts__t_sectors_srcunit_ltcfabric.sum"}
 
 
 def recorded():
@@ -124,9 +121,14 @@ def count(row, launch, folder):
     return {"blocks": blocks, "ran": machine.ran, "share": written.mean(), "error": error,
             "counted": {name: profile.totals[ours] for name, ours in NAMES.items()},
             "l2_parts": {part: profile.counted(which)["l2_bytes"] for part, which in numbers.items() if which},
-            "l2_other_half": (arrays["value"].nbytes + row["compulsory_bytes"]) / 2,
+            "l2_other_half": other_half(arrays["value"].nbytes, row["compulsory_bytes"]),
             "l2_twice": profile.counted(twice(code)).get("l2_bytes", 0),
             "tma_bytes": profile.totals["tma_bytes"], "seconds": time.perf_counter() - started}  # fmt: skip
+
+
+def other_half(value, compulsory):
+    """Bytes that each half of L2 asks of the other, once: value's, and those that one SM uses; of all these."""
+    return value + (compulsory - value) / 2
 
 
 def twice(code):
@@ -169,8 +171,7 @@ def one(number, row, tree, python):
 
 def measured(python, wanted):
     """Count the rows with these numbers, or all, two at a time, and put them into RESULT."""
-    old = json.loads(RESULT.read_text()) if RESULT.exists() else {"rows": []}
-    rows = {row["number"]: row for row in old["rows"]}
+    rows = {row["number"]: row for row in json.loads(RESULT.read_text())["rows"]} if RESULT.exists() else {}
     todo = [pair for pair in enumerate(recorded()) if not wanted or pair[0] in wanted]
     with tempfile.TemporaryDirectory() as place, ProcessPoolExecutor(2) as pool:
         trees = {commit: Path(place) / commit for commit in {row["commit"] for _, row in todo}}
@@ -182,35 +183,26 @@ def measured(python, wanted):
             print(json.dumps(found), flush=True)
             rows[found["number"]] = found
             ordered = [rows[number] for number in sorted(rows)]
-            save(RESULT, {**old, **record.document(None, ordered, compiled_with=versions)})
-
-
-def asked(folder):
-    """Put into RESULT who asked L2 for how many bytes, of the kernels that counted.py has measured."""
-    document, rows = json.loads(RESULT.read_text()), []
-    for file in sorted(folder.glob("*.raw")):
-        text, (workload, pattern) = file.read_text(), file.stem.rsplit(".", 1)
-        w = preset(workload, pattern=pattern)
-        half = (2 * w.batch * w.spatial_size * w.num_heads * w.channels + bytes_of(w)) / 2
-        bound = [json.loads(line.split(" ", 1)[1]) for line in text.splitlines() if line.startswith("bound ")]
-        for (variant, *_), kernel in zip(bound, counters.parse(text), strict=True):
-            row = {"workload": workload, "pattern": pattern, "variant": variant, "l2_other_half": half}
-            row |= {ours: SECTOR * figure(kernel[theirs]) for ours, theirs in ASKED.items()}
-            missed = 1 - figure(kernel["l1tex__t_sector_hit_rate.pct"]) / 100
-            row["l1_lacked"] = SECTOR * figure(kernel["l1tex__t_sectors_pipe_lsu.sum"]) * missed
-            rows.append(row | {"dram_bytes": figure(kernel["dram__bytes.sum"])})
-    machine = json.loads((folder / "machine.json").read_text())
-    save(RESULT, {**document, "asked": {**machine, "rows": rows}})
+            save(RESULT, record.document(None, ordered, compiled_with=versions))
 
 
 def markdown(heads, rows):
     return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
 
 
+def asked_of(row):
+    """A row of the second table for one of counted.json: megabytes."""
+    w, found = preset(row["workload"]), row["measured"]
+    value = 2 * w.batch * w.spatial_size * w.num_heads * w.channels
+    numbers = (SECTOR * found["global_sectors"] * (1 - found["l1_hit_percent"] / 100),
+               SECTOR * row["l2_sectors"]["l1"], SECTOR * row["l2_sectors"]["fabric"],
+               other_half(value, bytes_of(w)))  # fmt: skip
+    return [row["workload"], row["variant"], *(f"{number / 1e6:,.1f}" for number in numbers)]
+
+
 def table():
     """Markdown: how far each count is off, and the median and largest of each column; who asks L2."""
-    document, lines = json.loads(RESULT.read_text()), []
-    rows = document["rows"]
+    rows, lines = json.loads(RESULT.read_text())["rows"], []
     columns = "instructions", "wavefronts", "l1_hit_points", "l2_bytes", "l2_with_halves"
     for row in rows:
         conflicts = [f"{row[which]['bank_conflicts']:,.0f}" for which in ("counted", "recorded")]
@@ -222,25 +214,21 @@ def table():
         lines.append([what, "", "", *found, "", ""])
     heads = ("workload", "variant", "commit", "instructions, %", "LSU wavefronts, %", "L1 hits, points",
              "L2 bytes, %", "with L2's halves, %", "bank conflicts: counted / recorded", "error")  # fmt: skip
-    names = "l1_lacked", "by_sms", "by_other_half", "l2_other_half", "dram_bytes"
-    asked = [[row["workload"], row["variant"], *(f"{row[name] / 1e6:,.1f}" for name in names)]
-             for row in document["asked"]["rows"] if row["pattern"] == "local(2)"]  # fmt: skip
     asked_by = ("workload", "variant", "MB that L1 lacked", "asked of L2 by SMs", "by its other half",
-                "that half, computed", "of memory")  # fmt: skip
+                "that half, computed")  # fmt: skip
+    today = json.loads((RESULT.parent / "counted.json").read_text())["rows"]
+    asked = [asked_of(row) for row in today if row["pattern"] == "local(2)"]
     return "\n".join([*markdown(heads, lines), "", *markdown(asked_by, asked)])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", nargs="?", choices=("count", "asked"))
-    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("step", nargs="?", choices=("count",))
     parser.add_argument("--python", help="of the environment that compiles")
     parser.add_argument("--rows", default="", help="numbers between commas; all, if there are none")
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
-    if given.step == "asked":
-        asked(given.folder)
-    elif given.step == "count":
+    if given.step == "count":
         measured(given.python, [int(number) for number in given.rows.split(",") if number])
     if given.table:
         print(table())

@@ -23,7 +23,7 @@ from ..engines.sass.units import HOPPER, QUARTERS, SMS
 # Of measured by predicted times of the rows that were held back: where nine of ten lie (bench/PREDICTED.md).
 LOW, HIGH, HELD_BACK = 0.90, 1.14, 96
 TIE = 0.1  # predicted times that lie further apart are in the order that was measured, nearly always
-ENOUGH = 500_000  # instructions of warps that stand for a large grid
+ENOUGH = 1_000_000  # instructions of warps that stand for a large grid
 
 
 @dataclass(frozen=True, eq=False)

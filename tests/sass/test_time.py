@@ -213,38 +213,37 @@ def test_a_small_request_has_a_least_cost():
 
 
 def test_the_end_of_a_phase_keeps_the_engine():
-    """If a whole warp waits for it. Mutants: no cost; one for one lane that waits; one for each box."""
+    """Mutants: no cost; one for each box."""
     listing = code(LOAD, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", EXIT)
 
-    def last(count, of_a_phase, lanes):
+    def last(count, of_a_phase):
         phases = [token(of_a_phase) for _ in range(count // of_a_phase)]
-        for phase in phases:
-            phase.lanes = lanes
         copies = [(0, copied(phases[k // of_a_phase], 128)) for k in range(count)]
         return play(listing, [*copies, *[(1, work(waits=(phase,))) for phase in phases], 2]).tma
 
-    def each(of_a_phase, lanes):
-        return (last(800, of_a_phase, lanes) - last(400, of_a_phase, lanes)) / 400
+    def each(of_a_phase):
+        return (last(800, of_a_phase) - last(400, of_a_phase)) / 400
 
-    assert each(1, 1) == pytest.approx(C.tma_least, rel=0.05)
-    assert each(1, 32) == pytest.approx(C.tma_least + C.tma_end, rel=0.05)
-    assert each(8, 32) == pytest.approx(C.tma_least + C.tma_end / 8, rel=0.05)
+    assert each(1) == pytest.approx(C.tma_least + C.tma_end, rel=0.05)
+    assert each(8) == pytest.approx(C.tma_least + C.tma_end / 8, rel=0.05)
 
 
 def test_a_fence_of_a_map_has_all_maps_fetched_again():
-    """Mutants: it costs nothing; only its own map is fetched again; each request fetches its map."""
+    """If the engine has that map. Mutants: it costs nothing; only its own map is fetched again; each request
+    fetches its map; so does a fence of a map that nobody uses."""
     listing = code(LOAD, FENCE, EXIT)
 
     def took(*steps):
         phases = [token(1) for _ in steps]
         trace = [(1, work(map=step[1])) if step[0] == "fence" else (0, copied(phase, map=step[1]))
                  for step, phase in zip(steps, phases, strict=True)]  # fmt: skip
-        return play(listing, [*trace, 2]).tma
+        return play(listing, [*trace, 2], constants=C._replace(tma_end=0)).tma
 
-    used = [("load", 1), ("load", 2)]
+    used, each = [("load", 1), ("load", 2)], C.tma_least
     once = took(*used)
-    assert took(*used, *used) - once == pytest.approx(2 * C.tma_least, abs=1)
-    assert took(*used, ("fence", 1), *used) - once == pytest.approx(2 * (C.tma_map + C.tma_least), abs=1)
+    assert took(*used, *used) - once == pytest.approx(2 * each, abs=1)
+    assert took(*used, ("fence", 1), *used) - once == pytest.approx(2 * (C.tma_map + each), abs=1)
+    assert took(*used, ("fence", 3), *used) - once == pytest.approx(2 * each, abs=1)
 
 
 def test_a_map_that_few_sms_use_is_fetched_sooner():

@@ -21,12 +21,12 @@ OFFSETS = {3: (1, 16), 4: (2, 8), 5: (3, 5)}
 
 class Token:
     """A phase of a barrier, which is over when all has been done that it needs: ``left`` things.
-    ``waiting``: who waits for it, in ``sm``; ``lanes``: the most lanes of one warp that wait."""
+    ``waiting``: who waits for it, in ``sm``."""
 
-    __slots__ = ("left", "waiting", "lanes")
+    __slots__ = ("left", "waiting")
 
     def __init__(self):
-        self.left, self.waiting, self.lanes = 0, [], 0
+        self.left, self.waiting = 0, []
 
 
 @dataclass
@@ -108,7 +108,6 @@ def check_phase(one):
         for need, barrier in barriers.items():
             if passed[need] and barrier.last:
                 w.block.counts.waits(barrier.last)
-                barrier.last.lanes = max(barrier.last.lanes, int(np.count_nonzero(w.active)))
         address, value = np.broadcast_to(address, (32,)), np.broadcast_to(value, (32,))
         return np.array(
             [passed.get((int(a), int(v) >> 31), False) for a, v in zip(address, value, strict=True)]

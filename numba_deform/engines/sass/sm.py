@@ -171,7 +171,7 @@ class Sm:
                 warp.boards[board] = cycle, why
         if pipe == "tensor":
             warp.tensor = time + self.code[number][1]
-        elif stem == "UTMACCTL" and work is not None:
+        elif stem == "UTMACCTL" and work is not None and work.map in self.maps:
             self.maps.clear()
         elif stem in ("LDGDEPBAR", "UTMACMDFLUSH"):
             warp.groups.append(warp.copies)
@@ -226,7 +226,7 @@ class Sm:
         token.left -= 1
         if token.left:
             return
-        if how == "engine" and token.lanes > 1:
+        if how == "engine":
             self.tma = max(self.tma, time) + self.c.tma_end
         if token.waiting:
             self.idle = [0] * QUARTERS

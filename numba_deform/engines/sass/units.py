@@ -1,7 +1,6 @@
 """What an SM of Hopper has: the unit that each instruction goes to, rates, and the constants of ``sm``.
 
-But for ``tma_end`` none of the numbers comes from a time that the model is compared with
-(bench/PREDICTED.md)."""
+None of the numbers comes from a time that the model is compared with (bench/PREDICTED.md)."""
 
 import re
 from collections import namedtuple
@@ -67,8 +66,8 @@ CONSTANTS = {
     "tma_bytes": (64, "bytes a cycle of the copy engine, with zeros that it makes", f"{ALONE}: larger ones"),
     "tma_map": (450, "of the copy engine for a map's first request behind any fence, if all SMs use that map",
                 f"{ALONE}: stages of boxes with fences, the mean of eight, 130 to 750"),
-    "tma_end": (13, "of the copy engine for the end of a phase that a whole warp waits for",
-                f"chosen by a row, tma tensormap_fence=0, seeds, local(2): 37 in {CEILING}, 0 with one lane"),
+    "tma_end": (13, "of the copy engine for the end of a phase",
+                f"{ALONE}: who waits, phases of 2 and 4 boxes, a lane or a warp, the mean of 9, 12, 14, 17"),
     "tma_latency": (337, "from the copy engine's work to the barrier", f"{ALONE}: one box at a time"),
     "branch": (5.5, "from a branch that is taken to the next instruction, beside the assembler's",
                f"{ALONE}: turns of loops, 5.3 to 7.2"),
