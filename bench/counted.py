@@ -41,7 +41,8 @@ from numba_deform.workloads.presets import preset
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "bench" / "results" / "counted.json"
-VARIANTS = ("direct", "tile", "tma", "tma-fastest", "persistent", "warp-specialized", "window")
+VARIANTS = ("direct", "tile", "tile-cp-async", "tma", "tma-fastest", "persistent", "roles-4-4",
+            "warp-specialized", "window")  # fmt: skip
 CASES = [(w, p) for w in ("seeds", "detr-encoder") for p in ("local(2)", "uniform", "seed")]
 ASKED = {"l1": "lts__t_sectors_srcunit_tex.sum", "fabric": "lts__t_sectors_srcunit_ltcfabric.sum",
          "all": "lts__t_sectors.sum", "gpcs": "lts__t_sectors_srcnode_gpc.sum"}  # fmt: skip
