@@ -1,6 +1,7 @@
 """Shared by all tests: one compile cache for all workers; GPU tests that skip themselves, saying why."""
 
 import gc
+import itertools
 import os
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 _made = pytest.StashKey[str]()
+_numbers = itertools.count()
 # Types and machine code of thousands of kernels stay: a collection that looks at all of them takes a second.
 gc.set_threshold(700, 10, 1000)
 
@@ -30,7 +32,8 @@ def pytest_configure(config):
 
 
 def pytest_unconfigure(config):
-    """Remove what this process made."""
+    """Remove what this process made. It ends sooner if nobody looks for garbage among it, three times over."""
+    gc.freeze()
     if place := config.stash.get(_made, None):
         del os.environ[CACHE]
         shutil.rmtree(place, ignore_errors=True)
@@ -49,9 +52,10 @@ def hopper():
 
 
 @pytest.fixture(autouse=True)
-def untuned(monkeypatch, tmp_path):
+def untuned(monkeypatch, tmp_path_factory):
     """What somebody has tuned on this machine is none of the tests' business."""
-    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "tuned.json"))
+    place = tmp_path_factory.getbasetemp() / f"tuned-{next(_numbers)}"  # made by a test that tunes
+    monkeypatch.setenv(tuned.VARIABLE, str(place / "tuned.json"))
 
 
 @pytest.fixture(scope="session")
