@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings, strategies
 
 from numba_deform.attention import tuned
 from numba_deform.engines.gpu.device import GpuMissing, find_gpu
@@ -19,6 +19,16 @@ settings.register_profile(
     "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tests")
+
+
+@settings(max_examples=1)
+@given(strategies.none())
+def _first(nothing):
+    """Before the first one, Hypothesis has the garbage collector look twice at all that there is, for whoever
+    refers to its random numbers: six seconds, once there are thousands of kernels."""
+
+
+_first()
 _made = pytest.StashKey[str]()
 _numbers = itertools.count()
 # Types and machine code of thousands of kernels stay: a collection that looks at all of them takes a second.
