@@ -19,16 +19,6 @@ settings.register_profile(
     "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tests")
-
-
-@settings(max_examples=1)
-@given(strategies.none())
-def _first(nothing):
-    """Before the first one, Hypothesis has the garbage collector look twice at all that there is, for whoever
-    refers to its random numbers: six seconds, once there are thousands of kernels."""
-
-
-_first()
 _made = pytest.StashKey[str]()
 _numbers = itertools.count()
 # Types and machine code of thousands of kernels stay: a collection that looks at all of them takes a second.
@@ -39,6 +29,13 @@ def pytest_configure(config):
     """The first process makes the cache's directory; its workers and their children inherit the name."""
     if not os.environ.get(CACHE):
         os.environ[CACHE] = config.stash[_made] = tempfile.mkdtemp(prefix="numba-deform-tests-")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart():
+    """Before its first test Hypothesis has the garbage collector look twice at all that there is, for whoever
+    refers to its random numbers: six seconds, once there are thousands of kernels. Now there is little."""
+    settings(max_examples=1)(given(strategies.none())(lambda nothing: None))()
 
 
 def pytest_unconfigure(config):
