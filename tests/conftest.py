@@ -1,13 +1,14 @@
 """Shared by all tests: one compile cache for all workers; GPU tests that skip themselves, saying why."""
 
 import gc
+import itertools
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings, strategies
 
 from numba_deform.attention import tuned
 from numba_deform.engines.gpu.device import GpuMissing, find_gpu
@@ -19,6 +20,7 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 _made = pytest.StashKey[str]()
+_numbers = itertools.count()
 # Types and machine code of thousands of kernels stay: a collection that looks at all of them takes a second.
 gc.set_threshold(700, 10, 1000)
 
@@ -29,8 +31,16 @@ def pytest_configure(config):
         os.environ[CACHE] = config.stash[_made] = tempfile.mkdtemp(prefix="numba-deform-tests-")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart():
+    """Before its first test Hypothesis has the garbage collector look twice at all that there is, for whoever
+    refers to its random numbers: six seconds, once there are thousands of kernels. Now there is little."""
+    settings(max_examples=1)(given(strategies.none())(lambda nothing: None))()
+
+
 def pytest_unconfigure(config):
-    """Remove what this process made."""
+    """Remove what this process made. It ends sooner if nobody looks for garbage among it, three times over."""
+    gc.freeze()
     if place := config.stash.get(_made, None):
         del os.environ[CACHE]
         shutil.rmtree(place, ignore_errors=True)
@@ -49,9 +59,10 @@ def hopper():
 
 
 @pytest.fixture(autouse=True)
-def untuned(monkeypatch, tmp_path):
+def untuned(monkeypatch, tmp_path_factory):
     """What somebody has tuned on this machine is none of the tests' business."""
-    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "tuned.json"))
+    place = tmp_path_factory.getbasetemp() / f"tuned-{next(_numbers)}"  # made by a test that tunes
+    monkeypatch.setenv(tuned.VARIABLE, str(place / "tuned.json"))
 
 
 @pytest.fixture(scope="session")

@@ -237,10 +237,10 @@ def kernel_mutants():
     sys.path.insert(0, str(ROOT / "tests" / "sim"))
     import mutants
 
-    names = set(mutants.killed()) & set(mutants.MUTANTS)
+    names = set(mutants.killed()) & set(mutants.all_mutants())
     known = json.loads(TABLE.read_text()).get("kernels", {}).get("mutants", {}) if TABLE.exists() else {}
     order = sorted(names, key=lambda name: (name not in known, digest(name)))
-    return {name: mutants.MUTANTS[name] for name in sorted(order[: round(len(names) / 10)])}
+    return {name: mutants.all_mutants()[name] for name in sorted(order[: round(len(names) / 10)])}
 
 
 # --- running --------------------------------------------------------------------------------------

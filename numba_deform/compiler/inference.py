@@ -30,7 +30,7 @@ from .rewrite import REBUILT, all_names, source_of
 _base = inspect.getmodule(compiler.CompilerBase)
 _package = _base.__name__.rpartition(".")[0]
 _part = lambda name: __import__(f"{_package}.{name}", fromlist=["_"])  # noqa: E731
-interpreter, ir = _part("interpreter"), _part("ir")
+interpreter, ir, postproc, transforms = map(_part, ("interpreter", "ir", "postproc", "transforms"))
 ERRORS = (_part("errors").NumbaError, NumbaError, getattr(cuda_errors, "UnsupportedBytecodeError", NumbaError))
 lock = _part("compiler_lock").global_compiler_lock
 
@@ -291,8 +291,7 @@ class _FrontEnd(compiler.CUDACompiler):
 
     def _compile_core(self):
         state = self.state
-        closures = any(isinstance(c, python.CodeType) for c in state.func_id.code.co_consts)
-        whole = closures or "literal_unroll" in state.func_id.code.co_names
+        whole = _needs_all_passes(state.func_id.code)
         with _base.ConfigStack().enter(state.flags.copy()):
             (pipeline,) = self.define_pipelines()
             for kind, _ in pipeline.passes:
@@ -302,6 +301,21 @@ class _FrontEnd(compiler.CUDACompiler):
                     one.run_pass(state)
                 if kind.__name__ == PASSES[-1]:
                     return state
+
+
+def _needs_all_passes(code):
+    return any(isinstance(c, python.CodeType) for c in code.co_consts) or "literal_unroll" in code.co_names
+
+
+_post_process = postproc.PostProcessor.run
+
+
+def _blocks_alone(self, *args, **options):
+    """Numba's PostProcessor.run, without what lives where a block begins: only passes left out ask for it."""
+    func = self.func_ir
+    if func.is_generator or _needs_all_passes(func.func_id.code):
+        return _post_process(self, *args, **options)
+    func.blocks, func.generator_info = transforms.canonicalize_cfg(func.blocks), None
 
 
 _known, _underway, _failed, _calls = {}, set(), [], {}
@@ -335,15 +349,9 @@ def _place_of_the_caller(failed):
     return Refused(own.function, f"{first.function.__name__}: {first.words}", own.line)
 
 
-@contextlib.contextmanager
 def fresh():
-    """Inside, all is inferred anew, and nothing of it is kept."""
-    global _known
-    before, _known = _known, {}
-    try:
-        yield
-    finally:
-        _known = before
+    """A context in which all is inferred anew, and nothing of it is kept."""
+    return mock.patch(f"{__name__}._known", {})
 
 
 @contextlib.contextmanager
@@ -359,6 +367,7 @@ def _as_device_functions():
         mock.patch.object(types.Dispatcher, "get_overload", lambda self, sig: self.dispatcher),
         # For code of its own that it inlines, as of bool(None), Numba would ask a driver what GPU there is.
         mock.patch.object(CUDADispatcher, "compile_device", lambda self, args, return_type=None: None),
+        mock.patch.object(postproc.PostProcessor, "run", _blocks_alone),
         methods, target_override(),
     ):  # fmt: skip
         yield

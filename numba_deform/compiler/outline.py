@@ -207,7 +207,9 @@ class Outline:
         while new := [(module, name) for module, name in here() if (id(module), name) not in seen]:
             for module, name in new:
                 seen.add((id(module), name))
-                if hasattr(module, name):
+                # one that lists its names is not asked for another, to which it would look for close ones
+                lists = "__dir__" in vars(module)
+                if name in vars(module) or (name in dir(module) if lists else hasattr(module, name)):
                     self._note(module.__name__, name)
                     self._attribute(getattr(module, name))
 

@@ -20,6 +20,7 @@ import copy
 import dis
 import functools
 import inspect
+import linecache
 import textwrap
 import types
 import weakref
@@ -180,12 +181,13 @@ class _Source:
     {parameter: the Namespace that it stands for where the function's calls are read}."""
 
     def __init__(self, function, given=None):
-        try:
-            lines, first = inspect.getsourcelines(function)
-        except OSError as error:
-            raise ValueError(f"a form of {function.__name__} needs its source: {error}") from None
+        self.file, first = function.__code__.co_filename, function.__code__.co_firstlineno
+        linecache.checkcache(self.file)  # inspect.getsourcelines would look through all modules besides
+        lines = inspect.getblock(linecache.getlines(self.file, function.__globals__)[first - 1 :])
+        if not lines:
+            raise ValueError(f"a form of {function.__name__} needs its source: could not get source code")
         self.function, self.values, self.given = function, _values(function), given or {}
-        self.file, self.lines = function.__code__.co_filename, dict(enumerate(lines, first))
+        self.lines = dict(enumerate(lines, first))
         if function.__code__ in _TREES:
             self.tree = copy.deepcopy(_TREES[function.__code__])
             return
@@ -198,18 +200,16 @@ class _Source:
         ast.increment_lineno(self.tree, first - 1)
         self.tree.decorator_list = []
         self._name_aliases()
-        for argument in ast.walk(self.tree.args):
-            if isinstance(argument, ast.arg):
-                argument.annotation = None
+        for argument in (node for node in ast.walk(self.tree.args) if isinstance(node, ast.arg)):
+            argument.annotation = None
 
     def _name_aliases(self):
         """Local names of Namespaces, as in ``ring = shared.ring``, stand for these."""
         for node in ast.walk(self.tree):
             for target in node.targets if isinstance(node, ast.Assign) else ():
-                pair = [target], [node.value]
-                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                    pair = target.elts, node.value.elts
-                for name, part in zip(*pair, strict=False):
+                both = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+                names, parts = (target.elts, node.value.elts) if both else ([target], [node.value])
+                for name, part in zip(names, parts, strict=False):
                     value = self.value(part)
                     if isinstance(name, ast.Name) and isinstance(value, Namespace):
                         self.values[name.id] = value

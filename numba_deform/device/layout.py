@@ -165,7 +165,7 @@ class Array:
             raise ValueError(f"index 1 begins {self.stride} bytes behind index 0, which is no multiple of "
                              f"alignment={self.alignment}; padding={more} makes it one")  # fmt: skip
 
-    @property
+    @functools.cached_property
     def box_bytes(self):
         """Of one index of the first dimension."""
         return math.prod(self.shape[1:]) * self._numpy.itemsize
@@ -188,7 +188,7 @@ class Array:
     def _row(self):
         return self.shape[-1] * self._numpy.itemsize
 
-    @property
+    @functools.cached_property
     def _numpy(self):
         return as_dtype(self.dtype) if isinstance(self.dtype, types.Type) else np.dtype(self.dtype)
 

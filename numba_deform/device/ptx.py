@@ -134,6 +134,7 @@ class PtxFunction:
         return [re.sub(r"\b\w+\b", lambda m: f"${names[m[0]]}" if m[0] in names else m[0], s) for s in rest]
 
 
+@functools.cache
 def ptx_directory():
     """Where the ``.ptx`` files are: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]

@@ -24,12 +24,14 @@ pipelines are made of, one family a file, on random data; nor ``waived/``: progr
 be waived.
 """
 
+import functools
 import importlib
 import inspect
 import linecache
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import CodeType
 
 import numpy as np
 from numba import typeof, types
@@ -116,11 +118,12 @@ class Program:
         kinds = [types.uint64 if isinstance(a, TensorMapArray) else typeof(a) for a in self.args()]
         return make_kernel(types.void(*kinds), threads=self.block)(kernel)
 
-    @property
+    @functools.cached_property
     def lines(self):
         """The numbers of the lines that a fault may name."""
-        lines, first = inspect.getsourcelines(self.function)
-        return [first + i for i, line in enumerate(lines) if line.rstrip().endswith(MARK)]
+        code = self.function.__code__
+        lines = linecache.getlines(code.co_filename, self.function.__globals__)[: _last_line(code)]
+        return [i for i in range(code.co_firstlineno, len(lines) + 1) if lines[i - 1].rstrip().endswith(MARK)]
 
     def run(self, **options):
         """The arguments after a run on the CPU engine; raises what it finds."""
@@ -163,6 +166,12 @@ class Program:
         file, _, line = (fault.where or "::0").rpartition(":")
         here = file == self.function.__code__.co_filename and int(line) in self.lines
         return type(fault) in self.faults and here
+
+
+def _last_line(code):
+    """The last line of a function that has code, those inside it included."""
+    inside = (_last_line(c) for c in code.co_consts if isinstance(c, CodeType))
+    return max([line for _, _, line in code.co_lines() if line] + [*inside])
 
 
 PROGRAMS = {}  # name -> Program

@@ -1,11 +1,15 @@
 """The notebooks as the tests see them: cells, exercises, solutions and typical wrong answers."""
 
 import ast
+import functools
 import linecache
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import jupytext
+# The JSON schemas behind jupytext compile a grammar of web addresses, in 1.5 s; notebooks hold none.
+sys.modules.setdefault("rfc3987_syntax", None)
+import jupytext  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 NOTEBOOKS = tuple(sorted(path.stem for path in FOLDER.glob("[0-9]*.py")))
@@ -35,15 +39,17 @@ def notebook(name):
     return jupytext.read(FOLDER / f"{name}.py", fmt="py:percent")
 
 
+@functools.cache
 def cells(name):
     """The code cells of a notebook, in order."""
-    return [
+    return tuple(
         Cell(name, number, cell.source, cell.metadata.get("exercise"))
         for number, cell in enumerate(notebook(name).cells)
         if cell.cell_type == "code"
-    ]
+    )
 
 
+@functools.cache
 def answers(name):
     """``{exercise: (solution, [wrong answers])}`` from the file of solutions."""
     found = {}

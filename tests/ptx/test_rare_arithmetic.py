@@ -1,6 +1,7 @@
 """Arithmetic that compilers write rarely: each form on random and edge operands, against NumPy and Python's
 integers; roundings against exact fractions between neighbouring floats."""
 
+import functools
 from fractions import Fraction
 from itertools import product
 
@@ -236,6 +237,13 @@ def test_roots(mode, kind):
             assert Fraction(float(root)) ** 2 <= exact < Fraction(float(other)) ** 2
 
 
+@functools.cache
+def finite(dtype):
+    """All finite numbers of a type of 16 bits, in order."""
+    bits = np.arange(0x10000, dtype=np.uint32).astype(np.uint16).view(dtype).astype(f64)
+    return np.unique(bits[np.isfinite(bits)])
+
+
 def toward(kind, mode, x):
     """A number as f16 or bf16, by its neighbours."""
     dtype = half.get(kind, DTYPES.get(kind))
@@ -244,8 +252,7 @@ def toward(kind, mode, x):
     exact = Fraction(x) if isinstance(x, int) else Fraction(float(x))
     if kind in DTYPES and kind not in half:
         return between(exact, kind, mode)
-    bits = np.arange(0x10000, dtype=np.uint32).astype(np.uint16).view(dtype).astype(f64)
-    bits = np.unique(bits[np.isfinite(bits)])
+    bits = finite(dtype)
     at = np.searchsorted(bits, float(exact))
     below = bits[at] if at < len(bits) and Fraction(bits[at]) == exact else bits[at - 1] if at else -np.inf
     above = bits[at] if at < len(bits) else np.inf

@@ -1,7 +1,7 @@
 """Mutants of the pipelined kernels, one change on one line about barriers, fences, waits or copies, and of the
 backward kernel, on one about what lanes do together: shuffles, sums, additions and who writes.
 
-The list is generated from the source: ``MUTANTS`` maps an id to a :class:`Mutant`. A mutant is run on
+The list is generated from the source: ``all_mutants()`` maps an id to a :class:`Mutant`. A mutant is run on
 the CPU engine by *killers*, small problems with a configuration each, until one of them notices: by a
 fault, an exception, wrong numbers or numbers that were never written.
 
@@ -311,7 +311,10 @@ def _after(statement, node, new):
     return ast.unparse(ast.fix_missing_locations(copy.deepcopy(statement, memo)))
 
 
-MUTANTS = {name: mutant for module in FILES for name, mutant in _mutants_of(module)}
+@functools.cache
+def all_mutants():
+    """{id: Mutant}"""
+    return {name: mutant for module in FILES for name, mutant in _mutants_of(module)}
 
 
 # --- making a kernel of one -----------------------------------------------------------------------
@@ -579,7 +582,7 @@ def judge(name):
 
     The one of last time is tried first, and then those that noticed most last time.
     """
-    mutant = MUTANTS[name]
+    mutant = all_mutants()[name]
     modules, numbers = load(mutant), killers_of(mutant)
     before = killed().get(name, (None,))[0]
     often = collections.Counter(number for number, _ in killed().values())
@@ -617,14 +620,14 @@ def write(judged):
 def totals():
     """{way of being noticed: {file: mutants}}, by the table; those that survive are equivalent."""
     counts = collections.defaultdict(collections.Counter)
-    for name in MUTANTS:
+    for name in all_mutants():
         way = killed().get(name, (None, "equivalent"))[1]
         counts[way][name.partition(":")[0]] += 1
     return dict(sorted(counts.items(), key=lambda item: -item[1].total()))
 
 
 def _print_totals():
-    files = list(dict.fromkeys(name.partition(":")[0] for name in MUTANTS))
+    files = list(dict.fromkeys(name.partition(":")[0] for name in all_mutants()))
     print(" " * 24 + "".join(f"{file:>22}" for file in [*files, "all"]))
     rows = totals()
     rows["mutants"] = sum(rows.values(), collections.Counter())
@@ -635,7 +638,7 @@ def _print_totals():
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
-        write(run_all(MUTANTS))
+        write(run_all(all_mutants()))
     elif sys.argv[1:]:
-        run_all([name for name in MUTANTS if sys.argv[1] in name])
+        run_all([name for name in all_mutants() if sys.argv[1] in name])
     _print_totals()

@@ -860,73 +860,74 @@ def test_a_tensor_that_is_an_argument_too():
 
 
 # --- bulk groups ----------------------------------------------------------------------------------
-def groups_kernel(script):
-    """One thread runs a script over a tile of eight rows of 32 floats and a target to match."""
+STORE, COMMIT, WAIT, READ, WRITE = range(5)
 
-    def kernel(maps):
-        tile = cuda.shared.array((8, 32), float32, alignment=128)
-        at = shared_address(tile)
-        if cuda.threadIdx.x == 0:
-            fence_proxy_tensormap_acquire_sys(maps)
-            for i in range(8):
-                for j in range(32):
-                    tile[i, j] = float32(i)
-            fence_proxy_async()
-            for word, number in script:
-                if word == "store":
-                    cp_async_bulk_tensor_2d_store(maps, 0, number, at + 128 * number)
-                elif word == "commit":
-                    cp_async_bulk_commit_group()
-                elif word == "wait":
-                    cp_async_bulk_wait_group(number)
-                elif word == "read":
-                    cp_async_bulk_wait_group_read(number)
-                elif word == "write":
-                    tile[number, 5] = float32(-1)
 
-    return kernel
+def groups(maps, script):
+    """One thread runs a script over a tile of eight rows of 32 floats and a target to match. The script, rows
+    of a step and its number, is an argument: so all of them are one kernel to the compiler."""
+    tile = cuda.shared.array((8, 32), float32, alignment=128)
+    at = shared_address(tile)
+    if cuda.threadIdx.x == 0:
+        fence_proxy_tensormap_acquire_sys(maps)
+        for i in range(8):
+            for j in range(32):
+                tile[i, j] = float32(i)
+        fence_proxy_async()
+        for i in range(script.shape[0]):
+            step, number = script[i, 0], script[i, 1]
+            if step == STORE:
+                cp_async_bulk_tensor_2d_store(maps, 0, number, at + 128 * number)
+            elif step == COMMIT:
+                cp_async_bulk_commit_group()
+            elif step == WAIT:
+                cp_async_bulk_wait_group(number)
+            elif step == READ:
+                cp_async_bulk_wait_group_read(number)
+            elif step == WRITE:
+                tile[number, 5] = float32(-1)
 
 
 def stores_of(*rows):
-    return [step for row in rows for step in (("store", row), ("commit", 0))]
+    return [step for row in rows for step in ((STORE, row), (COMMIT, 0))]
 
 
 def test_wait_group_leaves_the_newest_groups_open():
     target = np.zeros((8, 32), np.float32)
     maps = maps_of(target, box=(32, 1))
-    for kind in ("wait", "read"):
+    for kind in (WAIT, READ):
         for count in range(1, 6):
             for pending in range(4):
                 script = stores_of(*range(count)) + [(kind, pending)]
                 for row in range(count):
                     done = row < count - pending
-                    check = groups_kernel([*script, ("write", row), ("wait", 0)])
+                    steps = np.array([*script, (WRITE, row), (WAIT, 0)])
                     if done:
-                        run(check, maps)
+                        run(groups, maps, steps)
                     else:
-                        expect(faults.DataRace, check, maps, landing="earliest",
+                        expect(faults.DataRace, groups, maps, steps, landing="earliest",
                                words=[f"tile[{row}, 5]", "may still be reading"])  # fmt: skip
 
 
 def test_more_than_three_open_groups_count_as_three():
     maps = maps_of(np.zeros((8, 32), np.float32), box=(32, 1))
-    always(faults.DataRace, groups_kernel([*stores_of(0, 1), ("wait", 9), ("write", 0)]), maps)
-    clean(groups_kernel([*stores_of(0, 1, 2, 3), ("wait", 9), ("write", 0), ("wait", 0)]), maps)
+    always(faults.DataRace, groups, maps, np.array([*stores_of(0, 1), (WAIT, 9), (WRITE, 0)]))
+    clean(groups, maps, np.array([*stores_of(0, 1, 2, 3), (WAIT, 9), (WRITE, 0), (WAIT, 0)]))
     always(
-        faults.DataRace, groups_kernel([*stores_of(0, 1, 2, 3), ("wait", 9), ("write", 1)]), maps
+        faults.DataRace, groups, maps, np.array([*stores_of(0, 1, 2, 3), (WAIT, 9), (WRITE, 1)])
     )
 
 
 def test_a_later_wait_does_not_take_back_an_earlier_one():
     maps = maps_of(np.zeros((8, 32), np.float32), box=(32, 1))
-    script = [*stores_of(0, 1, 2), ("read", 0), ("read", 2), ("write", 2), ("wait", 0)]
-    clean(groups_kernel(script), maps)
+    script = [*stores_of(0, 1, 2), (READ, 0), (READ, 2), (WRITE, 2), (WAIT, 0)]
+    clean(groups, maps, np.array(script))
 
 
 def test_the_data_of_groups():
     target = np.full((8, 32), np.nan, np.float32)
-    clean(groups_kernel([("store", 1), ("store", 2), ("commit", 0), *stores_of(5), ("wait", 0)]),
-          maps_of(target, box=(32, 1)))  # fmt: skip
+    script = [(STORE, 1), (STORE, 2), (COMMIT, 0), *stores_of(5), (WAIT, 0)]
+    clean(groups, maps_of(target, box=(32, 1)), np.array(script))
     for row in range(8):
         expected = row if row in (1, 2, 5) else np.nan
         np.testing.assert_array_equal(target[row], np.float32(expected))
@@ -934,22 +935,22 @@ def test_the_data_of_groups():
 
 def test_leaving_with_open_stores():
     maps = maps_of(np.zeros((8, 32), np.float32), box=(32, 1))
-    for script in ([("store", 0)], stores_of(0), [*stores_of(0, 1), ("wait", 1)],
-                   [("store", 0), ("wait", 0)], [*stores_of(0), ("read", 1)]):  # fmt: skip
-        always(faults.CopyOutlivesBlock, groups_kernel(script), maps, seeds=2,
+    for script in ([(STORE, 0)], stores_of(0), [*stores_of(0, 1), (WAIT, 1)],
+                   [(STORE, 0), (WAIT, 0)], [*stores_of(0), (READ, 1)]):  # fmt: skip
+        always(faults.CopyOutlivesBlock, groups, maps, np.array(script), seeds=2,
                words="nobody has waited for the TMA store", source="_store(")  # fmt: skip
     # The shared memory has been read, and that is all that goes away with the block.
-    clean(groups_kernel([*stores_of(0), ("read", 0)]), maps)
+    clean(groups, maps, np.array([*stores_of(0), (READ, 0)]))
 
 
 def test_empty_groups():
     """A group of no copies may be committed, and need not be waited for; those before it have to be."""
-    maps, empty = maps_of(np.zeros((8, 32), np.float32), box=(32, 1)), ("commit", 0)
-    for script in ([empty], [empty, ("wait", 0)], [*stores_of(0), ("wait", 0), empty],
-                   [*stores_of(0), empty, ("read", 1)], [empty, *stores_of(0), ("wait", 0), empty, empty]):
-        clean(groups_kernel(script), maps, seeds=2)
-    for script in ([*stores_of(0), empty], [*stores_of(0), empty, ("wait", 2)]):
-        always(faults.CopyOutlivesBlock, groups_kernel(script), maps, seeds=2, source="_store(",
+    maps, empty = maps_of(np.zeros((8, 32), np.float32), box=(32, 1)), (COMMIT, 0)
+    for script in ([empty], [empty, (WAIT, 0)], [*stores_of(0), (WAIT, 0), empty],
+                   [*stores_of(0), empty, (READ, 1)], [empty, *stores_of(0), (WAIT, 0), empty, empty]):
+        clean(groups, maps, np.array(script), seeds=2)
+    for script in ([*stores_of(0), empty], [*stores_of(0), empty, (WAIT, 2)]):
+        always(faults.CopyOutlivesBlock, groups, maps, np.array(script), seeds=2, source="_store(",
                words="nobody has waited for the TMA store")  # fmt: skip
 
 

@@ -254,6 +254,7 @@ def test_forgetting():
 @pytest.mark.parametrize("text", ["", "[]", '{"answers": 3}', '{"answers": [{}]}', "{"])
 def test_a_file_that_cannot_be_read_has_no_answers(text):
     problem = problem_of(ENCODER)
+    tuned.path().parent.mkdir()
     tuned.path().write_text(text)
     assert tuned.find(H200, problem) is None
     tuned.keep(H200, problem, Answer(Candidate("direct", (), 4.0), None))

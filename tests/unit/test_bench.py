@@ -385,7 +385,7 @@ def test_bench_goes_on_when_timing_fails(pretended, monkeypatch):
 # --- the bench on the CPU engine ------------------------------------------------------------------
 @pytest.fixture
 def no_child(monkeypatch):
-    """Measure in this process; the tests of sweep and of the commands on the CPU engine start children."""
+    """Measure in this process; those of predicted times and of a sweep on the CPU engine start children."""
     monkeypatch.setattr(Worker, "call", lambda self, task: library.measure_here(task))
 
 
@@ -440,7 +440,7 @@ def test_commands_without_a_gpu(tmp_path, capsys):
         COMMANDS["bench"](["varants=tma"])
 
 
-def test_commands_on_the_cpu_engine(tmp_path, capsys):
+def test_commands_on_the_cpu_engine(tmp_path, capsys, no_child):
     out = tmp_path / "bench.json"
     words = ["engine=cpu", "workload=tiny", "variants=direct", f"out={out}"]
     assert COMMANDS["bench"]([*words, "dtype=float16,float32"]) == 0

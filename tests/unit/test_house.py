@@ -1,6 +1,7 @@
 """The rooms of the package: what stands where, who imports whom, and how long anything is."""
 
 import ast
+import functools
 import importlib
 import pkgutil
 import re
@@ -20,20 +21,24 @@ PACKAGE = Path(numba_deform.__file__).parent
 ROOMS = {"device": 4_900, "compiler": 2_170, "engines": 30_600, "programs": 2_350, "kernels": 5_560,
          "attention": 1_700, "torch": 1_950, "workloads": 800, "measure": 4_540, "course": 9_420,
          "cli": 2_730}  # fmt: skip
-TREES = {
-    ".".join(("numba_deform", *path.relative_to(PACKAGE).with_suffix("").parts)): ast.parse(path.read_text())
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
 # The rooms of the CPU engine, likewise, and those of its machine code.
 ENGINE = ("memory", "reports", "async_units", "machine", "native", "frontends", "schedules")
 NATIVE = ("runtime", "codegen", "forms")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@functools.cache
+def trees():
+    """{dotted name of a file: what it holds, parsed}, of the whole package."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    names = (("numba_deform", *path.relative_to(PACKAGE).with_suffix("").parts) for path in files)
+    return {".".join(name): ast.parse(path.read_text()) for name, path in zip(names, files, strict=True)}
+
+
 def imports(module):
     """The modules of this package that a module imports anywhere, also inside functions."""
     parts = module.split(".")
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(trees()[module]):
         if isinstance(node, ast.Import):
             yield from (name for alias in node.names if (name := known(alias.name)))
         elif isinstance(node, ast.ImportFrom):
@@ -43,8 +48,8 @@ def imports(module):
 
 
 def known(name):
-    """The file's name among TREES for a dotted name, or None."""
-    return next((n for n in (name, f"{name}.__init__") if n in TREES), None)
+    """The file's name among trees() for a dotted name, or None."""
+    return next((n for n in (name, f"{name}.__init__") if n in trees()), None)
 
 
 def room(module):
@@ -72,7 +77,7 @@ def test_imports_point_downwards():
     order = list(ROOMS)
     wrong = [
         f"{module} imports {name}"
-        for module in TREES
+        for module in trees()
         if room(module) in ROOMS
         for name in imports(module)
         if room(name) not in order[: order.index(room(module)) + 1]
@@ -92,25 +97,25 @@ def test_rooms_of_the_cpu_engine(inside, rooms):
     def number(module):
         return rooms.index(module.removeprefix(prefix).partition(".")[0])
 
-    within = [m for m in TREES if m.startswith(prefix) and m != f"{prefix}__init__"]
+    within = [m for m in trees() if m.startswith(prefix) and m != f"{prefix}__init__"]
     upwards = [(m, n) for m in within for n in imports(m) if n in within and number(n) > number(m)]
     assert upwards == []
     files = {m: len(path_of(m).read_text().splitlines()) for m in within}
     assert {m: n for m, n in files.items() if n > 500} == {}
     counts = Counter(m.rpartition(".")[0] for m in within if not m.endswith("__init__"))
     assert {folder: n for folder, n in counts.items() if n > 16} == {}
-    silent = [m for m in within if not ast.get_docstring(TREES[m])]
+    silent = [m for m in within if not ast.get_docstring(trees()[m])]
     assert silent == []
 
 
 def test_the_walk_through_the_cpu_engine():
     """What the engine's first page tells a reader is there under the names that it uses."""
-    text = ast.get_docstring(TREES["numba_deform.engines.cpu.__init__"])
+    text = ast.get_docstring(trees()["numba_deform.engines.cpu.__init__"])
     names = re.findall(rf"``((?:{'|'.join(ENGINE)})\.[\w.]+)``", text)
     assert len(names) > 10
     for name in names:
         module, rest = f"numba_deform.engines.cpu.{name}", []
-        while module not in TREES:
+        while module not in trees():
             module, _, last = module.rpartition(".")
             rest.insert(0, last)
         found = importlib.import_module(module)
@@ -140,7 +145,7 @@ def path_of(module):
 
 
 def test_no_circles():
-    graph = {module: set(imports(module)) - {module} for module in TREES}
+    graph = {module: set(imports(module)) - {module} for module in trees()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -161,7 +166,7 @@ def test_rooms_keep_to_their_budgets():
 
 def test_functions_are_short():
     long = {}
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, FUNCTIONS) and length(node) > (90 if is_kernel(node) else 60):
                 long[f"{module}:{node.lineno} {node.name}"] = length(node)

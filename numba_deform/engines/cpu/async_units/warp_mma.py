@@ -93,7 +93,7 @@ def write_element(lane, address, size, word, half=0):
     if size == 4:
         return lane.store("shared", address, (word,))
     shared = lane.block.shared
-    lane.check_defined(word, shared.name_of(address))
+    lane.check_defined(word, lambda: shared.name_of(address))
     shared.on_write(lane, address, 2, lane.write_record())
     offset = address - shared.base
     shared.bytes[offset : offset + 2] = (int(word) >> 16 * half & 0xFFFF).to_bytes(2, "little")

@@ -71,7 +71,7 @@ class Cluster:
             return
         known = shared_clocks(thread.foreign, block)
         if (STARTED, block) not in thread.foreign and (known is None or not known[0, : block.size].any()):
-            what = f"{what} of block {block.index}, and nothing says that this block has started"
+            what = f"{what()} of block {block.index}, and nothing says that this block has started"
             raise thread.fault(faults.BlockNotStarted, what)
         phase = barrier.phase if barrier else 0
         visit = thread.clock, thread.site(), what, barrier, phase
@@ -92,7 +92,7 @@ class Cluster:
 
     def _ended(self, block, thread, visit):
         _, site, what, barrier, _ = visit
-        what += f" of block {block.index}, which may have ended: nothing says that it waits for this"
+        what = f"{what()} of block {block.index}, which may have ended: nothing says that it waits for this"
         fault = thread.fault_at(faults.BlockEnded, what, site)
         if barrier is not None:
             fault.cure = f"Have block {block.index} wait on {barrier.name} for what is on its way there, "
@@ -104,11 +104,11 @@ class Cluster:
     def _locate(self, thread, address, size, verb):
         block, place = self._home(thread, address)
         memory = block.shared
-        name = memory.name_of(place)
         if place % size:
+            name = memory.name_of(place)
             what = f"{verb} {size} bytes at {name}, not a multiple of {size}"
             raise thread.fault(faults.Misaligned, what, name)
-        self._visit(thread, block, f"{verb} {name}")
+        self._visit(thread, block, lambda: f"{verb} {memory.name_of(place)}")
         thread.time += COST.shared_access
         return memory, place
 
@@ -125,7 +125,7 @@ class Cluster:
         size = narrow or 4 * len(words)
         memory, place = self._locate(thread, address, size, "writes")
         for word in words:
-            thread.check_defined(word, memory.name_of(place))
+            thread.check_defined(word, lambda: memory.name_of(place))
         record = thread.write_record()
         try:
             memory.on_write(thread, place, size, record)
@@ -165,7 +165,7 @@ class Cluster:
         live, name = block.barriers.live, block.shared.name_of(address)
         if address % 8:
             raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name)
-        self._visit(thread, block, f"{verb} {name}", live.get(address))
+        self._visit(thread, block, lambda: f"{verb} {name}", live.get(address))
         let_come(thread, block.shared, address, lambda: address not in live)
         barrier = live.get(address)
         if barrier is None:
@@ -318,7 +318,7 @@ class Cluster:
         """``st.async``: 32-bit words to a shared::cluster address, with a barrier of the same block."""
         where, when = self._signals(thread, "st.async", dst, 4 * len(words), bar)
         for word in words:
-            thread.check_defined(word, where[0].shared.name_of(where[2]))
+            thread.check_defined(word, lambda: where[0].shared.name_of(where[2]))
         data = _little(words)
         self._copy_into(thread, *where, Box("st.async", len(data), len(data), [], lambda: data), when, True)
 

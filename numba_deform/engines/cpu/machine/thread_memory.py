@@ -96,7 +96,7 @@ class ThreadMemory(ThreadOrdering):
             else:
                 put(region.bytes, address - region.base, words)
         except UndefinedUse as use:
-            self.check_defined(use.args[0], region.name_of(address))
+            self.check_defined(use.args[0], lambda: region.name_of(address))
 
     # ``wide``: of gpu scope or a wider one, else of scope cta, which orders nothing between blocks.
     # A flag has 4 bytes if ``size`` says no other.
@@ -192,6 +192,6 @@ class ThreadMemory(ThreadOrdering):
         return old
 
     def check_defined(self, value, name):
-        """Refuse to store a value that a shuffle from nowhere has made."""
+        """Refuse to store a value that a shuffle from nowhere has made; ``name()`` is where."""
         if type(value) is Undefined:
-            raise undefined_use(value, self, self.site(), f"stores an undefined value in {name}", name)
+            raise undefined_use(value, self, self.site(), f"stores an undefined value in {name()}", name())

@@ -208,7 +208,7 @@ class ArrayView:
                 self._select(thread, index)._assign(value)
                 return
         if type(value) is Undefined:
-            thread.check_defined(value, f"{self.name}{list(place) if type(place) is tuple else [place]}")
+            thread.check_defined(value, lambda: f"{self.name}{[*place] if type(place) is tuple else [place]}")
         if self.integer and not (type(value) is int and self.low <= value <= self.high):
             value = wrap(value, self.data.dtype)
         record = thread.write_record()

@@ -34,20 +34,19 @@ class SharedMemory(ShadowMemory):
         static = min(STATIC_LIMIT, max(0, SHARED_LIMIT - dynamic_bytes))
         self.dynamic_start = _place(self.FIRST + static + self.ROOM, block.execution.shared_alignment)
         self.end, self.static_bytes = self.FIRST, 0
-        self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
-        self.views = {}  # the same -> the array as a kernel sees it
+        self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name), in a cluster
+        self.views, self.boxes = {}, {}  # the same, or (address, shape, dtype) -> the array as a kernel sees it
         self.ranges = []  # (start, stop, name, its Layout)
         # Poison: NaN as a float of any kind. The size is fixed, since views of it are handed out.
         self.data = bytearray(b"\xff" * (self.dynamic_start + dynamic_bytes))
         self.words_of(self.data)
 
-    def array(self, thread, site, name, shape, dtype, alignment):
+    def array(self, thread, site, *kind):
         """The array that one ``cuda.shared.array`` call makes: the same one for the whole block."""
-        if site not in self.arrays:
-            self.arrays[site] = self._make(thread, name, shape, dtype, alignment)
-        start, count, shape, dtype, name = self.arrays[site]
-        view = np.frombuffer(self.data, dtype, count, start).reshape(shape)
-        self.views[site] = ArrayView(self, start, view, name)
+        if site not in self.views:
+            start, count, shape, dtype, name = self.arrays.get(site) or self._make(thread, *kind)
+            view = np.frombuffer(self.data, dtype, count, start).reshape(shape)
+            self.views[site] = ArrayView(self, start, view, name)
         return self.views[site]
 
     def _make(self, thread, name, shape, dtype, alignment):
@@ -83,6 +82,8 @@ class SharedMemory(ShadowMemory):
 
     def view(self, thread, address, shape, dtype):
         """The array of that shape and type at an address."""
+        if (made := self.boxes.get((address, shape, dtype))) is not None:
+            return made
         count = math.prod(shape)
         stop, end = address + count * dtype.itemsize, self.dynamic_start + self.dynamic_bytes
         if not self.FIRST <= address <= stop <= end:
@@ -91,7 +92,8 @@ class SharedMemory(ShadowMemory):
         if address % dtype.alignment:
             raise thread.fault(faults.Misaligned, f"an array of {dtype} at shared address {address:#x}")
         name = self.name_of(address).removesuffix(f"[{', '.join('0' * len(shape))}]")
-        return ArrayView(self, address, np.frombuffer(self.data, dtype, count, address).reshape(shape), name)
+        box = np.frombuffer(self.data, dtype, count, address).reshape(shape)
+        return self.boxes.setdefault((address, shape, dtype), ArrayView(self, address, box, name))
 
     def part_of(self, address):
         """What the kernel's layout of shared memory calls this place; None without one."""
