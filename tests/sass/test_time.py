@@ -406,6 +406,16 @@ def test_traces_tell_what_an_access_asks_for():
     assert counts.work is None
 
 
+def test_a_copy_past_l1_counts_one_wavefront_and_is_played_with_its_passes():
+    """Mutants: it counts as its passes; it counts with each of its two accesses; it is played with one."""
+    counts, lanes = Traced(1, [0]), np.ones(32, bool)
+    (one,) = code("LDGSTS.E.BYPASS.128 [R2], [R4]")
+    addresses = 16 * np.arange(32, dtype=np.uint64)
+    counts.access(one, "copy", "global", addresses, lanes, 16)
+    counts.access(one, "store", "shared", addresses, lanes, 16)
+    assert counts.wavefronts.tolist() == [1] and counts.work.waves == 4 + 4
+
+
 # --- the bench's page --------------------------------------------------------------------------------
 sys.path.insert(0, str(ROOT / "bench"))
 import predicted  # noqa: E402

@@ -5,8 +5,8 @@ warps where a lane takes up to 4 bytes, halves of 8, quarters of 16; of shared m
 where all lanes i and i ^ 1 (or i ^ 2) have the same address. In one pass each of 32 banks gives one word, so
 that a pass takes as many wavefronts as there are different words in a bank. A global access takes at least one
 wavefront for each pass as well, and one more for a pass of which L1 has a part: what is there does not wait for
-the rest. An access whose lanes are all switched off takes one. The last two are what a GPU showed
-(bench/PROFILE.md).
+the rest. An access whose lanes are all switched off takes one, and so does ``cp.async`` past L1 with all that
+it brings. The last three are what a GPU showed (bench/PROFILE.md).
 
 *L1*: for each SM 128-byte lines of four sectors, least recently used first out, as many as shared memory leaves
 of 256 KB; loads fill it, but for those with NA; stores and atomics write through without filling. *L2 bytes*:
@@ -60,7 +60,7 @@ class Counts:
         )
         waves, ideal, sectors, parts = pattern(offsets.tobytes(), lanes.tobytes(), size, space)
         self.requests[n] += 1
-        self.wavefronts[n] += waves
+        self.passes(one, space, waves)
         if space == "shared":
             self.conflicts[n] += waves - ideal
         if space != "global":
@@ -77,9 +77,15 @@ class Counts:
             missed -= len(found)
             if found and missed:
                 there = [[base + (s // 4) * LINE + s % 4 in found for s in part] for part in parts]
-                self.wavefronts[n] += sum(any(part) and not all(part) for part in there)
+                self.passes(one, space, sum(any(part) and not all(part) for part in there))
         self.l2_bytes[n] += SECTOR * missed
         return lines
+
+    def passes(self, one, space, waves):
+        """An access takes so many wavefronts."""
+        if one.stem == "LDGSTS" and "BYPASS" in one.words:
+            waves = int(space == "global")
+        self.wavefronts[one.number] += waves
 
     def bulk(self, one, size, runs=(), map=None):
         """One request of the copy engine of so many bytes; ``runs``: (address, bytes) in global memory; for

@@ -39,17 +39,20 @@ class Traced(Counts):
 
     def access(self, one, kind, space, addresses, lanes, size):
         n, work = one.number, self._work()
-        before = self.wavefronts[n], self.l2_bytes[n]
+        before = self.l2_bytes[n]
         lines = super().access(one, kind, space, addresses, lanes, size)
-        work.waves += int(self.wavefronts[n] - before[0])
         if not lines:
             return
-        self._fetched(next(iter(lines)), self.l2_bytes[n] - before[1])
+        self._fetched(next(iter(lines)), self.l2_bytes[n] - before)
         if kind in ("load", "copy") and not past_l1(one):
             work.read, work.fills = {**(work.read or {}), **lines}, "NA" not in one.words
         else:
-            work.past += int(self.l2_bytes[n] - before[1]) // SECTOR
+            work.past += int(self.l2_bytes[n] - before) // SECTOR
             work.returns |= kind != "store" and not one.stem.startswith("RED")
+
+    def passes(self, one, space, waves):
+        super().passes(one, space, waves)
+        self._work().waves += int(waves)
 
     def acquired(self, map):
         self._work().map = map
