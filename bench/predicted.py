@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from numba_deform.compiler.cache import save
-from numba_deform.engines.sass.units import CONSTANTS
+from numba_deform.engines.sass.units import CONSTANTS, H100, HOPPER
 from numba_deform.measure import record, timeline
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
@@ -47,6 +47,15 @@ FILES = ("sweep_stages_encoder", "tune_encoder", "types_decoders", "types_encode
 MOST_SAMPLES = 3_000_000  # of a launch of a persistent kernel; larger batches go in parts
 APART = 0.05  # pairs that differ by less are none
 OWN = ("binds", "busy", "reasons", "parts", "instructions", "seconds")  # of a prediction, beside the time
+COUNTED = RESULTS / "counted.json"  # what warps wait for, by Nsight Compute
+# Nsight Compute's reasons and the model's, in common: it has no words for mbarriers and the copy engine,
+# and where the model holds a warp back before the data path, a GPU may have it wait for the result.
+GROUPS = {
+    "memory": "long_scoreboard short_scoreboard mio_throttle lg_throttle tex_throttle mbarrier copy_engine",
+    "issue": "selected not_selected", "stalls": "wait branch_resolving dispatch_stall no_instruction",
+    "units": "math_pipe_throttle", "barrier": "barrier",
+}  # fmt: skip
+FAR = 0.15  # rows that are further off stand in the page's table
 KEYS = ("file", "workload", "pattern", "dtype", "num_query", "variant")
 
 
@@ -102,7 +111,7 @@ def predicted(row):
                          if batch % d == 0 and (samples / d <= MOST_SAMPLES or d == batch))  # fmt: skip
             case, bound = bound_of(row, parts) if parts > 1 else (case, bound)
         run, _ = emulate_bound(case, bound, timed=True)
-        found = predict(run, repeats=parts)
+        found = predict(run, H100 if row["gpu"].startswith("H100") else HOPPER, repeats=parts)
     except Exception as error:
         return row | {"left_out": f"{type(error).__name__}: {error}"[:200]}
     return row | {
@@ -115,8 +124,8 @@ def predicted(row):
 
 
 def again(row, rows):
-    """The row with what was predicted for the same launch in another file, if it was."""
-    names = "workload", "pattern", "dtype", "variant"
+    """The row with what was predicted for the same launch on such a GPU in another file, if it was."""
+    names = "workload", "pattern", "dtype", "variant", "gpu"
     for other in rows:
         same = [row[name] for name in names] == [other[name] for name in names]
         if same and "error" in other and None in (row["num_query"], other["num_query"], row["config"]):
@@ -228,6 +237,22 @@ def figures(rows):
     }  # fmt: skip
 
 
+def waits():
+    """[(variant, {group of reasons: its mean share, measured and predicted})] of the rows of COUNTED."""
+    measured = {key_of({"file": "counted", "dtype": "float16", "num_query": None, **row}): row["stalls"]
+                for row in json.loads(COUNTED.read_text())["rows"]}  # fmt: skip
+    pairs = defaultdict(list)
+    for row in json.loads(RESULT.read_text())["rows"]:
+        if "reasons" in row and key_of(row) in measured:
+            pairs[row["variant"]].append((measured[key_of(row)], row["reasons"]))
+
+    def share(reasons, names):
+        return sum(value for reason, value in reasons.items() if reason in names.split())
+
+    return [(variant, {group: [statistics.mean(share(pair[k], names) for pair in found) for k in (0, 1)]
+                       for group, names in GROUPS.items()}) for variant, found in pairs.items()]  # fmt: skip
+
+
 def constants():
     """Markdown: the constants of the model."""
     lines = ["| name | value | what | from |", "|---|---|---|---|"]
@@ -236,7 +261,7 @@ def constants():
 
 
 def table():
-    """Markdown: the figures, then every row."""
+    """Markdown: the figures, the rows that are far off, shares of what warps do and wait for."""
     document = json.loads(RESULT.read_text())
     heads = ("rows", "how many", "median error", "worst", "within 30 %", "pairs in order", "no tie, in order",
              "Kendall's tau")  # fmt: skip
@@ -249,18 +274,20 @@ def table():
             f"| {_told(found['kendall_tau'])} |")  # fmt: skip
     heads = ("file", "workload", "pattern", "type", "variant", "measured, us", "predicted, us", "off", "binds")
     lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for row in document["rows"]:
+    for row in sorted(document["rows"], key=lambda row: -abs(row.get("error", 0))):
+        if abs(row.get("error", 0)) < FAR:
+            break
         cells = [row["file"], row["workload"], row["pattern"], row["dtype"], row["variant"]]
-        cells.append(f"{row['measured_us']:,.1f}")
-        if "error" in row:
-            cells += [f"{row['predicted_us']:,.1f}", f"{100 * row['error']:+.1f} %", row["binds"]]
-        else:
-            cells += ["", row["left_out"].replace("|", "/"), ""]
+        cells += [f"{row['measured_us']:,.1f}", f"{row['predicted_us']:,.1f}", f"{100 * row['error']:+.1f} %"]
+        cells.append(row["binds"])
         lines.append(f"| {' | '.join(cells)} |")
     heads = "warp", "activity", "measured", "predicted"
     lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [f"| {row['warp']} | {row['activity']} | {row['measured']:.1%} | {row['predicted']:.1%} |"
               for row in document["shares"]]  # fmt: skip
+    lines += ["", f"| variant | {' | '.join(GROUPS)} |", "|---" * (1 + len(GROUPS)) + "|"]
+    lines += [f"| {variant} | {' | '.join(f'{a:.0%} / {b:.0%}' for a, b in found.values())} |"
+              for variant, found in waits()]  # fmt: skip
     return "\n".join(lines)
 
 

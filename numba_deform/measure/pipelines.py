@@ -112,7 +112,7 @@ def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine
     or ``from_cuda`` with ``block`` and ``shared_bytes``, which others have themselves. Without a GPU its
     machine code for Hopper runs (``engines.sass``), outputs are written and, of a Launch, compared; nothing is
     judged, which is for ``simulate``. ``only``: numbers of the blocks that run, for large grids; ``items``:
-    {name: how many} of what the totals are divided by. ``time``: also what a model of an SM of an H100 or H200
+    {name: how many} of what the totals are divided by. ``time``: also what a model of an SM of an H200
     predicts for it (``measure.predict``), by the first block's SM; ValueError with clusters.
 
     ``engine="gpu"``: instead {name: number}, the counters of Nsight Compute (``measure.counters.METRICS``),

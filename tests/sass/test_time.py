@@ -439,13 +439,15 @@ def test_figures_of_predicted_rows():
 
 
 def test_rows_that_one_run_serves():
-    """What was predicted for a launch is compared with its other recorded time; not another launch's."""
+    """What was predicted for a launch is compared with its other recorded time; not another launch's, nor
+    another GPU's."""
     done = row("tma", 100, 110) | {name: None for name in predicted.OWN}
     other = {"file": "g", "workload": "w", "pattern": "p", "dtype": "d", "num_query": None, "variant": "tma",
-             "measured_us": 50, "config": "text"}  # fmt: skip
+             "measured_us": 50, "config": "text", "gpu": "H200"}  # fmt: skip
     found = predicted.again(dict(other), [done])
     assert (found["predicted_us"], found["error"]) == (110, 110 / 50 - 1)
-    assert "error" not in predicted.again(other | {"variant": "tile"}, [done])
+    for changed in ({"variant": "tile"}, {"gpu": "H100"}):
+        assert "error" not in predicted.again(other | changed, [done])
 
 
 def test_which_rows_were_looked_at():
