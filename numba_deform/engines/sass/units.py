@@ -1,6 +1,7 @@
 """What an SM of Hopper has: the unit that each instruction goes to, rates, and the constants of ``sm``.
 
-None of the numbers comes from a time that the model is compared with (bench/PREDICTED.md)."""
+But for ``fill`` none of the numbers comes from a time that the model is compared with
+(bench/PREDICTED.md)."""
 
 import re
 from collections import namedtuple
@@ -65,7 +66,7 @@ CONSTANTS = {
     "tma_least": (6.7, "of the copy engine for a request", f"{ALONE}: boxes of up to 256 bytes"),
     "tma_bytes": (64, "bytes a cycle of the copy engine, with zeros that it makes", f"{ALONE}: larger ones"),
     "tma_map": (450, "of the copy engine for a map's first request behind any fence, if all SMs use that map",
-                f"{ALONE}: stages of boxes with fences, the mean of eight, 130 to 750"),
+                f"{ALONE}: stages of boxes with fences, eight of 130 to 910; their mean is 450, or 490 again"),
     "tma_end": (13, "of the copy engine for the end of a phase",
                 f"{ALONE}: who waits, phases of 2 and 4 boxes, a lane or a warp, the mean of 9, 12, 14, 17"),
     "tma_latency": (337, "from the copy engine's work to the barrier", f"{ALONE}: one box at a time"),
