@@ -6,9 +6,9 @@
 
 ``listing`` reads what the assembler made; ``operands`` and ``table`` make functions of instructions, by the
 rows of ``integers``, ``floats``, ``lanes``, ``accesses``, ``barriers``, ``matrix``; ``flow`` moves lanes;
-``machine`` runs blocks; ``counters`` has the models of wavefronts, sectors and L1. ``traces`` keeps what each
-warp did, ``sm`` plays it again in time, by the numbers of ``units``. It judges nothing: for that
-there is ``engines.cpu``, whose results it has to have."""
+``warps`` has registers; ``machine`` runs blocks; ``counters`` has the models of wavefronts, sectors and L1.
+``traces`` keeps what each warp did, ``sm`` plays it again in time, by the numbers of ``units``. It judges
+nothing: for that there is ``engines.cpu``, whose results it has to have."""
 
 from dataclasses import dataclass, replace
 
