@@ -3,8 +3,10 @@ packages are imported, in the command line and for Triton's programs."""
 
 import contextlib
 import gc
+import sys
 
 SELDOM = 10_000  # new objects between two collections of the young
+BY_PYTHON = 1_000 if sys.version_info[:2] == (3, 12) else 0  # frozen objects that Python begins with, at most
 _is_frozen = False  # by this file: asking the collector takes it as long as there are frozen objects
 
 
@@ -12,7 +14,8 @@ _is_frozen = False  # by this file: asking the collector takes it as long as the
 def short_collections():
     """Inside, the garbage collector looks at what is made there, and not at all that was there before."""
     global _is_frozen
-    freezes = not _is_frozen and not gc.get_freeze_count()  # somebody else's, which must not be thawed
+    theirs = gc.get_freeze_count() > BY_PYTHON  # somebody else's, which must not be thawed
+    freezes = not _is_frozen and not theirs
     if freezes:
         gc.freeze()
         _is_frozen = True

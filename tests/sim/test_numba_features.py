@@ -50,6 +50,24 @@ def test_functions_that_numba_takes_python_code_for():
     assert out.tolist() == [33, 44, 6, 10, a.mean(), a.std(), 3, 4.5, 0, 1, 4.5, 1]
 
 
+def test_conditions_that_are_calls_of_a_module():
+    """Numba calls bool as well, since Python 3.12 at the place of the call, which was `if x` there."""
+    def kernel(a, out):
+        for i in range(4):
+            if math.isnan(a[i]):
+                out[i] = 1
+            if not np.isfinite(a[i]):
+                out[i] += 2
+            out[i] += 4 if math.isinf(a[i]) else 8
+        while not math.isnan(a[0]):
+            a[0] = math.nan
+            out[4] += 1
+
+    out = np.zeros(5)
+    run(kernel, np.array([2.5, 0.0, np.nan, np.inf]), out, block=1)
+    assert out.tolist() == [8, 8, 11, 6, 1]
+
+
 def test_minimum_and_maximum_of_nan():
     """Numba's begin with the first element, and pass on a NaN that comes first."""
 

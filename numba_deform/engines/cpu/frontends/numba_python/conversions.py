@@ -46,6 +46,12 @@ def within(node, mask):
     return node
 
 
+def _is_own(statement):
+    """Whether Numba has a statement for itself: for where branches meet, and for what an ``if`` asks."""
+    name = statement.target.name
+    return name.startswith(("$phi", "$bool")) or name.endswith("pred")
+
+
 class Conversions(ast.NodeTransformer):
     """Questions to Numba about one function's tree. ``names`` is filled with the names that the new nodes
     use, ``calls`` with the names of device functions, and what was inferred for each."""
@@ -61,11 +67,12 @@ class Conversions(ast.NodeTransformer):
         return [s.value for s in self.statements(node) if isinstance(s.value, ir.Expr) and s.value.op in ops]
 
     def statements(self, node):
-        """Numba's statements at a node. The call of ``module.f(x)`` stands where ``module.f`` does."""
+        """Numba's statements at a node. The call of ``module.f(x)`` stands where ``module.f`` does; at itself,
+        in ``if module.f(x):`` since Python 3.12, the call of bool."""
         at = self.found.at.get(node.number, ())
-        if not at and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            at = self.found.at.get(node.func.number, ())
-            return [s for s in at if isinstance(s.value, ir.Expr) and s.value.op == "call"]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            both = *at, *self.found.at.get(node.func.number, ())
+            return [s for s in both if isinstance(s.value, ir.Expr) and s.value.op == "call" and not _is_own(s)]
         return at
 
     def type_at(self, node):
@@ -75,9 +82,7 @@ class Conversions(ast.NodeTransformer):
         at = [s for s in self.statements(node) if s.target.name[0] == "$"]
         kind = self.common([s.target for s in at])
         if kind is None:  # statements of Numba's own stand there too
-            own = ("$phi", "$bool")
-            kind = self.common([s.target for s in at if not s.target.name.startswith(own)
-                                and not s.target.name.endswith("pred")])  # fmt: skip
+            kind = self.common([s.target for s in at if not _is_own(s)])
         return kind
 
     def common(self, variables):
