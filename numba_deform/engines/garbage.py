@@ -14,8 +14,7 @@ _is_frozen = False  # by this file: asking the collector takes it as long as the
 def short_collections():
     """Inside, the garbage collector looks at what is made there, and not at all that was there before."""
     global _is_frozen
-    theirs = gc.get_freeze_count() > BY_PYTHON  # somebody else's, which must not be thawed
-    freezes = not _is_frozen and not theirs
+    freezes = not _is_frozen and gc.get_freeze_count() <= BY_PYTHON  # others' stay
     if freezes:
         gc.freeze()
         _is_frozen = True
