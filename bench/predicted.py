@@ -7,9 +7,9 @@
     python bench/predicted.py --table                         # the tables of bench/PREDICTED.md
 
 Each row of these files is bound as on the GPU, the blocks of one SM are emulated, and ``measure.predict`` plays
-them on the model of an SM. Rows of the pattern local(2) count as seen: by those the model was made, and one
-constant chosen. All other patterns are held back (bench/PREDICTED.md). Rows come in a random order, so
-that a part of them speaks for all. A persistent kernel of a large batch is emulated with a part of it;
+them on the model of an SM. Rows of the pattern local(2) count as seen: by those the model was made. All other
+patterns are held back (bench/PREDICTED.md). Rows come in a random order, so that a part of them speaks for all.
+A persistent kernel of a large batch is emulated with a part of it;
 ``error``: predicted / measured - 1. Rows whose configuration is another today are left out, and so are peers
 and "auto".
 """

@@ -71,7 +71,7 @@ class Counts:
             lines.setdefault(base + (sector // 4) * LINE, []).append(sector % 4)
         self.lines[n] += len(lines)
         missed = len(sectors)
-        if kind in ("load", "copy") and "STRONG" not in one.words and "BYPASS" not in one.words:
+        if kind in ("load", "copy") and not past_l1(one):
             found = self.l1.look(lines, fill="NA" not in one.words)
             self.hits[n] += len(found)
             missed -= len(found)
@@ -119,6 +119,11 @@ class Counts:
         """Of all instructions, or of those with these numbers."""
         values = getattr(self, name)
         return int(values.sum() if numbers is None else values[list(numbers)].sum())
+
+
+def past_l1(one):
+    """Whether a load does not look into L1."""
+    return bool(one.words & {"STRONG", "BYPASS"})
 
 
 @functools.lru_cache(maxsize=1 << 16)

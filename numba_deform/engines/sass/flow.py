@@ -20,7 +20,7 @@ class Group:
     """Lanes at one place: ``mask``, ``pc``, and ``wait``, a function that says whether they may go on, or None.
     ``meets`` is where they wait for lanes of their warp: (name, pc), or None; ``parts``, of a collective, which
     lanes go where after it: [(mask, pc)]; ``owed`` the barrier's token that it waits for, if any; ``left``: how
-    many instructions of its turn, ``queued`` for its next one."""
+    many instructions its turn still has, None before its first; ``queued``: whether it goes on in this turn."""
 
     __slots__ = ("mask", "pc", "wait", "meets", "count", "parts", "owed", "left", "queued")
 

@@ -7,7 +7,7 @@ waits for whom, so that the waits can be played again in another order of time."
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from .counters import SECTOR, Counts
+from .counters import SECTOR, Counts, past_l1
 
 
 class Work:
@@ -92,11 +92,6 @@ class Traced(Counts):
     def resumed(self, trace, number, token):
         """A warp goes on that has waited at this instruction."""
         trace.append((number, token))
-
-
-def past_l1(one):
-    """Whether a load does not look into L1."""
-    return bool(one.words & {"STRONG", "BYPASS"})
 
 
 @dataclass(frozen=True, eq=False)
