@@ -18,7 +18,7 @@ from ..compiler import i32, kernel, static_range, u64
 from ..device import wgmma
 from ..device.integer import div_u32
 from ..device.memory import align_up, dynamic_bytes, shared_address, shared_at, static_bytes
-from ..device.pipeline import first_state, make_advance, release, wait
+from ..device.pipeline import arrive, first_state, make_advance, wait
 from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
 from ..device.sync import lane, warp
 from ..device.tma import fence_proxy_tensormap_acquire_sys
@@ -114,7 +114,7 @@ def _consumer(config):
             wgmma_commit_group()
             wgmma_wait_group(uint32(1))  # the step before is done
             if step > 0 and lane() == 0:
-                release(ring, last)
+                arrive(ring, last)
             last, state = state, advance(state)
         wait_for_sums(sums, uint32(0))
 

@@ -11,7 +11,7 @@ and the consumer
 
     wait(ring, state)             waits until the stage is full
     ...                           reads it
-    release(ring, state)          arrives on *empty*
+    release(ring, state)          fences, and arrives on *empty*
     state = advance(state)
 
 A barrier completes one phase each time it is used, so a wait names the phase by one bit, the
@@ -32,6 +32,7 @@ from numba import cuda, int32, uint32
 
 from .mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init, mbarrier_try_wait_parity
 from .memory import atom_exch_release_cta_shared_b32, ld_acquire_cta_shared_b32
+from .sync import fence_proxy_async
 
 PipelineState = namedtuple("PipelineState", ["stage", "barrier", "parity"])
 Ring = namedtuple("Ring", ["full", "empty"])  # shared addresses of the first barrier of each kind
@@ -119,13 +120,25 @@ def wait(ring, state):
 
 @cuda.jit(device=True, inline="always")
 def release(ring, state):
-    """Consumer: one arrival on *empty*: what this thread has read may be overwritten."""
+    """Consumer: a fence and one arrival on *empty*: what this thread has read may be overwritten by a copy.
+
+    Without ``fence_proxy_async`` loads that are under way may still return what the copy engine writes there:
+    an arrival, and a barrier of threads, order them before ordinary writes alone (bench/NOTES.md)."""
+    fence_proxy_async()
+    arrive(ring, state)
+
+
+@cuda.jit(device=True, inline="always")
+def arrive(ring, state):
+    """Consumer: one arrival on *empty*, where not loads have read the stage but products by ``wgmma``, which
+    have been waited for: they belong to the copy engine's proxy, and need no fence."""
     mbarrier_arrive(uint32(ring.empty + uint32(8) * uint32(state.stage)))
 
 
 @cuda.jit(device=True, inline="always")
 def release_in_warp(ring, state):
-    """Consumer of a warp that fills its own stages: all lanes have read this one, so it may be refilled."""
+    """Consumer of a warp that fills its own stages: all lanes have read this one, so a copy may refill it."""
+    fence_proxy_async()
     cuda.syncwarp()
 
 

@@ -33,14 +33,15 @@ class Ring:
     ring.expect(state, n)    producer: arrive on full, and so many bytes are to come
     ring.full(state)         the shared address of the barrier that copies complete on
     ring.wait(state)         consumer: wait until the stage is full
-    ring.release(state)      consumer: arrive on empty
+    ring.release(state)      consumer: arrive on empty, past the fence that lets a copy overwrite what was read
+    ring.arrive(state)       consumer: arrive on empty alone, where only ``wgmma`` has read the stage
     ring.empty(state)        the shared address of the barrier that is released
     ring.init()              initialise the barriers, by one thread, where ``shared.init()`` does not
     ring.stages
 
     ``empty=0`` is for warps that fill again what they alone have read: there are no empty barriers and no
-    ``acquire``, and ``release`` waits until all lanes of the warp have read the stage. ``barriers`` is the
-    number of full ones, where it is not that of the stages (``pipeline.barrier_count``).
+    ``acquire``, and ``release`` fences and waits until all lanes of the warp have read the stage. ``barriers``
+    is the number of full ones, where it is not that of the stages (``pipeline.barrier_count``).
     """
 
     stages: int
@@ -97,7 +98,7 @@ class WarpRing:
 
     ring.start(), ring.advance(state), ring.expect(state, n), ring.full(state), ring.wait(state), ring.stages
                              as those of a Ring
-    ring.release(state)      all lanes have read the stage: they wait for each other
+    ring.release(state)      all lanes have read the stage: they fence, and wait for each other
     ring.slot(state)         the stage's number among those of all warps, whose stages lie behind one another
     ring.init()              as that of a Ring, by one lane of each warp
 
@@ -249,6 +250,10 @@ def _ring_functions(part, name, barriers, init, has_empty):
         pipeline.release(barriers(), state)
 
     @cuda.jit(device=True, forceinline=True)
+    def arrive(state):
+        pipeline.arrive(barriers(), state)
+
+    @cuda.jit(device=True, forceinline=True)
     def release_in_warp(state):
         pipeline.release_in_warp(barriers(), state)
 
@@ -273,7 +278,7 @@ def _ring_functions(part, name, barriers, init, has_empty):
         release=release if has_empty else release_in_warp, init=init, stages=part.stages,
     )  # fmt: skip
     if has_empty:
-        ring.acquire, ring.empty = acquire, empty
+        ring.acquire, ring.empty, ring.arrive = acquire, empty, arrive
     return ring
 
 

@@ -10,9 +10,9 @@ from .ptx import cpu, f32, intrinsic, u32, u64, void
 def fence_proxy_async():
     """``fence.proxy.async.shared::cta``: this thread's ordinary accesses to shared memory so far come
     before the copy engine's later ones.
-    Between ordinary writes and a TMA store that reads them, or between ``mbarrier_init`` and the first
-    load that signals the barrier. Where another thread issues the copy: here and then a barrier, or a barrier
-    and then the fence there.
+    Between ordinary writes and a TMA store that reads them, between ordinary reads and the load that overwrites
+    what they read, or between ``mbarrier_init`` and the first load that signals the barrier. Where another
+    thread issues the copy: here and then a barrier, or a barrier and then the fence there.
     PTX ISA 9.7.13.4."""
     cpu().fence_proxy_async()
 

@@ -166,6 +166,12 @@ class MissingInitFence(MissingProxyFence):
     rule = "The copy engine sees mbarrier.init only past a fence by the thread that did it."
     cure = "Call fence_mbarrier_init() (or fence_proxy_async()) after mbarrier_init(), then a barrier."
 
+class MissingRefillFence(MissingProxyFence):
+    waiver = "refill-fence"
+    rule = "A copy overwrites what threads have read only past fence.proxy.async (PTX 8.6, 9.7.13.4): an "
+    rule += "arrival or a barrier alone lets loads that are under way return the new bytes, as an H100 shows."
+    cure = "Call fence_proxy_async() in each thread that has read, before it gives the bytes back."
+
 class MissingTensormapFence(SimFault):
     rule = "A tensor map in global memory needs an acquire in each block, after each change (PTX 9.7.13.4)."
     cure = "Call fence_proxy_tensormap_acquire_sys(map) before the first load that uses it."

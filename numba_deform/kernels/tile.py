@@ -27,7 +27,7 @@ from ..device.memory import (
     shared_at,
     st_shared_v4,
 )
-from ..device.pipeline import first_state, make_advance, release_in_warp
+from ..device.pipeline import first_state, make_advance
 from ..device.sync import shfl_sync_idx_b32
 from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL
@@ -80,7 +80,7 @@ def build(config, constants):
     POINTS, ROWS_PER_BLOCK, LEAD = constants.points, config.threads // config.lanes, config.stages - 1
     shared, ASYNC = Shared(tiles=tiles_of(config, constants)), config.copy == "cp_async"
     place, new_sums, new_raw, new_tiles = rows.place, rows.new_sums, rows.new_raw, steps.new_tiles
-    advance, release = make_advance(config.stages), release_in_warp
+    advance = make_advance(config.stages)
 
     @cuda.jit(device=True, forceinline=True)
     def copy_pixel(target, plane, x, y, level, pixel_bytes, place):
@@ -131,6 +131,11 @@ def build(config, constants):
         """Wait until the copies of all lanes to this stage have arrived."""
         if ASYNC:
             cp_async_wait_group(uint32(LEAD))  # all groups of this lane but the last LEAD
+        cuda.syncwarp()
+
+    @cuda.jit(device=True, forceinline=True)
+    def release(slots, state):
+        """All lanes have read the stage: stores and ``cp.async`` may refill it, for which that is enough."""
         cuda.syncwarp()
 
     @kernel(threads=config.threads, min_blocks=config.min_blocks, shared=shared)

@@ -55,7 +55,7 @@ from ..device.pipeline import (
     wait,
 )
 from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
-from ..device.sync import fence_mbarrier_init, lane, warp
+from ..device.sync import fence_mbarrier_init, fence_proxy_async, lane, warp
 from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL, ARITHMETIC
 from .shared.config import Boxes, SharedBytes, at_least_one, one_of
@@ -205,6 +205,7 @@ def release_stage(ring, state, consumer, block):
         cuda.syncwarp()  # all lanes have read the stage
         if lane() == 0:
             if block.flags:
+                fence_proxy_async()
                 flag_set(flag_of(ring, state, consumer, block), state.parity ^ 1)
             else:
                 release(ring, state)

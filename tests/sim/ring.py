@@ -6,7 +6,7 @@ from numba import cuda, float32, int32, uint32
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import shared_address
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import cp_async_bulk_tensor_1d, fence_proxy_tensormap_acquire_sys
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
@@ -56,6 +56,7 @@ def ring(bytes=BYTES, empty_count=THREADS, init_twice=False, full_wait="right", 
             elif full_wait == "inverted":
                 mbarrier_wait(full + 8 * s, parity ^ 1)
             total += tile[s, tid]
+            fence_proxy_async()
             mbarrier_arrive(empty + 8 * s)
             if tid == 0 and i + STAGES < iterations:
                 if empty_wait == "right":

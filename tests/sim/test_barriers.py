@@ -29,7 +29,7 @@ from numba_deform.device.memory import (
 )
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.rings import Ring
-from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
+from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore
@@ -403,6 +403,7 @@ def by_hand(values, out, first, empties, fulls):
         elif tid < 32:
             mbarrier_wait(shared_address(full) + 8 * stage, parity & fulls)
             total += rows[stage, tid]
+            fence_proxy_async()
             mbarrier_arrive(shared_address(empty) + 8 * stage)
     if tid < 32:
         out[tid] = total

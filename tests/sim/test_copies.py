@@ -1173,6 +1173,7 @@ def test_warp_specialisation_with_full_and_empty_barriers():
             for row in range(ROWS):
                 mbarrier_wait(full + 8 * stage, parity)
                 out[row, tid - 32] = tile[stage, tid - 32] * float32(2)
+                fence_proxy_async()
                 mbarrier_arrive(empty + 8 * stage)
                 stage += 1
                 if stage == STAGES:

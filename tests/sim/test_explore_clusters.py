@@ -33,7 +33,7 @@ from numba_deform.device.memory import (
     st_release_gpu_global_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore, simulate
 from numba_deform.engines.cpu.schedules.explore import Exploration, outcomes
@@ -221,6 +221,7 @@ def ring(phases, counted):
                 cp_async_bulk_load_multicast(shared_address(tile), global_address(data), 16, full, 3)
             mbarrier_wait(full, t & 1)
             total += tile[0]
+            fence_proxy_async()
             mbarrier_arrive_cluster(mapa_shared_cluster(empty, uint32(0)))
         out[rank] = total
         cluster_sync()

@@ -28,7 +28,7 @@ from numba_deform.device.memory import (
     st_shared_v4,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import bar_sync, fence_mbarrier_init
+from numba_deform.device.sync import bar_sync, fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault
@@ -329,6 +329,7 @@ def test_copies_and_plain_accesses_share_the_records():
             if waits or phase == 0:
                 mbarrier_wait(bar, phase)
             out[t] += tile[t] + tile[63 - t]
+            fence_proxy_async()
             cuda.syncthreads()
 
     data = np.arange(128, dtype=np.uint32)

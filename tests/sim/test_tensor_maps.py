@@ -167,6 +167,7 @@ def test_in_place_and_run_after_run():
                 cp_async_bulk_tensor_2d(shared_address(tile), maps, 0, 0, bar)
             mbarrier_wait(bar, turn)
             out[turn, i] = tile[i]
+            fence_proxy_async()
             if i == 0:
                 tensormap_replace_global_dim(shared_address(map), uint32(0), uint32(4))
             cuda.syncwarp()

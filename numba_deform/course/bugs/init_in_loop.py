@@ -16,7 +16,7 @@ from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
-from ...device.sync import fence_mbarrier_init
+from ...device.sync import fence_mbarrier_init, fence_proxy_async
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
@@ -55,6 +55,7 @@ def build(bug):
             mbarrier_wait(full, use & 1)
             word = ld_shared_b32(slot + uint32(4 * tid))
             st_global_b32(out + uint64(BYTES * item + 4 * tid), word)
+            fence_proxy_async()
             cuda.syncthreads()  # all have read the tile
             use += 1
 

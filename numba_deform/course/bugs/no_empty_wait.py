@@ -15,7 +15,7 @@ from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
-from ...device.sync import fence_mbarrier_init
+from ...device.sync import fence_mbarrier_init, fence_proxy_async
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
@@ -54,6 +54,7 @@ def build(bug):
             slot, bar = tiles + BYTES * stage, full + 8 * stage
             mbarrier_wait(bar, parity)
             total += tile[stage, tid]
+            fence_proxy_async()
             mbarrier_arrive(empty + 8 * stage)
             if tid == 0 and ahead < ITEMS:
                 if not BUG:

@@ -15,7 +15,7 @@ from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
-from ...device.sync import fence_mbarrier_init
+from ...device.sync import fence_mbarrier_init, fence_proxy_async
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
@@ -59,6 +59,7 @@ def build(bug):
                 if not BUG:
                     mbarrier_wait(full + 8 * stage, parity)  # the cure: the tile is here
                 total += tile[stage, lane]
+                fence_proxy_async()
                 mbarrier_arrive(empty + 8 * stage)
             st_global_b32(out + uint64(4 * lane), uint32(total))
 

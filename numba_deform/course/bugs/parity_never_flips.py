@@ -18,7 +18,7 @@ from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
-from ...device.sync import fence_mbarrier_init
+from ...device.sync import fence_mbarrier_init, fence_proxy_async
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
@@ -65,6 +65,7 @@ def build(bug):
             else:
                 mbarrier_wait(full + 8 * stage, parity)  # the cure: the bit flips each round
             total += tile[stage, lane]
+            fence_proxy_async()
             cuda.syncwarp()
         st_global_b32(out + uint64(4 * lane), uint32(total))
 

@@ -39,6 +39,7 @@ def multicast(stages=2, blocks=2, rows=16, steps=5):
                 tile = shared.tiles.box_view(state.stage)
                 for row in range(rows):
                     out[rank, rows * step + row, nd.lane()] = nd.float32(rank + 1) * tile[row, nd.lane()]
+                nd.fence_proxy_async()  # what was read here may be overwritten, by copies of all blocks
                 cuda.syncwarp()
                 if nd.lane() < blocks:
                     nd.mbarrier_arrive_cluster(nd.mapa_shared_cluster(ring.empty(state), nd.lane()))

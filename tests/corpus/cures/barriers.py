@@ -9,7 +9,7 @@ from numba_deform.compiler import u64
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import shared_address, shared_at, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
+from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.device.tokens import mbarrier_arrive_state, mbarrier_try_wait
 from numba_deform.engines import faults
@@ -129,6 +129,7 @@ def empty_counts_the_producer_too(data: u64, out: u64):
         for t in range(TILES):
             mbarrier_wait(fulls + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i % WARP]
+            fence_proxy_async()
             mbarrier_arrive(empties + uint32(8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
     cuda.syncthreads()
@@ -163,6 +164,7 @@ def empty_counts_too_many_below(data: u64, out: u64):
         for t in range(TILES):
             mbarrier_wait(fulls + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i % WARP]
+            fence_proxy_async()
             mbarrier_arrive(empties + uint32(8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
     cuda.syncthreads()

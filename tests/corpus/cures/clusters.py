@@ -120,6 +120,7 @@ def refills_both_after_its_own_release(maps: u64, out: u64):
                 cp_async_bulk_tensor_1d_multicast(place, maps, WARP * t, full, uint32(BOTH))  # <- fault
         mbarrier_wait(full, t & 1)
         total += tile[i]
+        fence_proxy_async()
         cuda.syncwarp()
         if rank == 0:  # cure: if True:
             mbarrier_arrive(empty)  # cure: mbarrier_arrive_cluster(mapa_shared_cluster(empty, uint32(0)))
@@ -156,6 +157,7 @@ def two_tiles_to_one_place_of_the_peer(maps: u64, out: u64):
                 mbarrier_arrive_expect_tx(bar, BYTES)
             mbarrier_wait(bar, 0)
             total += tile[i]
+            fence_proxy_async()
             mbarrier_arrive_cluster(mapa_shared_cluster(empty, uint32(0)))
     cluster_sync()
     st_global_b32(global_at(out, rank * WARP + i, 4), total)

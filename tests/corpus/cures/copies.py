@@ -122,6 +122,7 @@ def announces_half_a_stage_in_a_ring(data: u64, out: u64):
         for t in range(TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, 0, i - WARP] + tile[t % 2, 1, i - WARP]
+            fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 
@@ -224,6 +225,7 @@ def releases_and_reads_on(data: u64, out: u64):
         for t in range(2 * TILES):
             bar = fulls + uint32(8 * (t % 2))
             mbarrier_wait(empties + uint32(8 * (t % 2)), t // 2 & 1 ^ 1)
+            fence_proxy_async()
             mbarrier_arrive_expect_tx(bar, BYTES)
             place = shared_at(shared_address(tile), t % 2, BYTES)
             cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
@@ -258,6 +260,7 @@ def one_lane_releases_too_soon(data: u64, out: u64):
         for t in range(2 * TILES):
             bar = fulls + uint32(8 * (t % 2))
             mbarrier_wait(empties + uint32(8 * (t % 2)), t // 2 & 1 ^ 1)
+            fence_proxy_async()
             mbarrier_arrive_expect_tx(bar, BYTES)
             place = shared_at(shared_address(tile), t % 2, BYTES)
             cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)

@@ -15,7 +15,7 @@ from numba_deform.device.im2col import (
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import global_at, shared_address, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import fence_proxy_tensormap_acquire_sys
 from numba_deform.engines import faults
 from numba_deform.engines.tensormap import Im2colMap, TensorMap, TensorMapArray, swizzle_offsets
@@ -83,6 +83,7 @@ def write(tile, out, words, i):
     """The tile's words, lane after lane."""
     for k in range(i, words, WARP):
         st_global_b32(global_at(out, k, 4), tile[k])
+    fence_proxy_async()
     cuda.syncwarp()
 
 

@@ -15,7 +15,7 @@ from numba_deform.device.memory import (
     st_release_gpu_global_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tensormap import (
     tensormap_cp_fenceproxy,
     tensormap_replace_box_dim,
@@ -142,6 +142,7 @@ def one_map_for_all_groups_in_turn(template: u64, data: u64, table: u64, room: u
             cp_async_bulk_tensor_2d(shared_address(tile), own, 4, 1, bar)
         mbarrier_wait(bar, group & 1)
         st_global_b32(global_at(out, group * TILE + i, 4), tile[i])
+        fence_proxy_async()
         cuda.syncwarp()
 
 

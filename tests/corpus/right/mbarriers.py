@@ -16,7 +16,7 @@ from numba_deform.device.mbarrier import (
 )
 from numba_deform.device.memory import global_address, shared_address
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import cp_async_bulk_load
 
 THREADS, WARP, TURNS = 64, 32, 5
@@ -267,6 +267,7 @@ def some_tiles_are_empty(data, sizes, out):
             for i in range(int32(size // uint32(4))):
                 total += tile[i]
             out[t] = total
+        fence_proxy_async()
         cuda.syncwarp()
 
 

@@ -97,6 +97,7 @@ def written_by_lanes_and_fetched_by_a_map(maps: u64, array: u64, out: u64):
             fence_proxy_async_global()
         elif lane < 16:
             st_global_b32(out + uint64(4 * lane), word)
+        fence_proxy_async()
         cuda.syncwarp()
 
 
@@ -107,7 +108,8 @@ def written_by_lanes_and_fetched_by_a_map(maps: u64, array: u64, out: u64):
 )  # fmt: skip
 def the_thread_that_stores_has_the_fence(data, out):
     """The writers synchronise, and the fence comes after that, in the one thread that issues the store. It
-    stands between the writes and the copy for all of them."""
+    stands between the writes and the copy for all of them. (pytorch/ao pull request 4278 took that for a race,
+    and put the fences before the barrier.)"""
     tile = cuda.shared.array(THREADS, int32, alignment=128)
     thread = int32(cuda.threadIdx.x)
     tile[thread] = data[thread] + 9

@@ -12,9 +12,14 @@ from numba_deform.device.mbarrier import (
     mbarrier_inval,
     mbarrier_test_wait_parity,
 )
-from numba_deform.device.memory import global_address, shared_address
+from numba_deform.device.memory import (
+    cp_async_commit_group,
+    cp_async_wait_group,
+    global_address,
+    shared_address,
+)
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import cp_async_bulk_load
 
 WARP, STAGES, TILES = 32, 3, 9
@@ -85,6 +90,7 @@ def two_producers_in_turn(data, out):
             stage, turn = t % STAGES, t // STAGES
             mbarrier_wait(full + uint32(8 * stage), uint32(turn & 1))
             total += tiles[32 * stage + lane]
+            fence_proxy_async()
             mbarrier_arrive(empty + uint32(8 * stage))
         out[lane] = total
 
@@ -110,6 +116,7 @@ def three_producing_threads_in_turn(data, out):
         for t in range(TILES):
             mbarrier_wait(full + uint32(8 * (t % FOUR)), uint32(t // FOUR & 1))
             total += tiles[32 * (t % FOUR) + thread - 32]
+            fence_proxy_async()
             mbarrier_arrive(empty + uint32(8 * (t % FOUR)))
         out[thread - 32] = total
 
@@ -147,6 +154,7 @@ def two_consumers_in_turn(data, out):
             mbarrier_wait(full + uint32(8 * (t % STAGES)), uint32(t // STAGES & 1))
             total += tiles[32 * (t % STAGES) + lane]
             mbarrier_arrive(order + uint32(8 * (1 - warp)))
+            fence_proxy_async()
             mbarrier_arrive(empty + uint32(8 * (t % STAGES)))
         out[warp, lane] = total
 
@@ -177,6 +185,7 @@ def one_arrival_for_each_warp(data, out):
             mbarrier_wait(full + uint32(8 * (t % TWO)), uint32(t // TWO & 1))
             x = tiles[32 * (t % TWO) + lane]
             result = max(result, x) if warp else result + x
+            fence_proxy_async()
             cuda.syncwarp()
             if lane == 0:
                 mbarrier_arrive(empty + uint32(8 * (t % TWO)))
@@ -215,6 +224,7 @@ def producer_waits_for_the_last_release(data, out):
         for t in range(TILES):
             mbarrier_wait(full + uint32(8 * (t % STAGES)), uint32(t // STAGES & 1))
             total += tiles[32 * (t % STAGES) + lane]
+            fence_proxy_async()
             mbarrier_arrive(empty + uint32(8 * (t % STAGES)))
         out[0, lane] = total
 
@@ -243,6 +253,7 @@ def refill_behind_syncthreads(data, out):
             fill(shared_address(tiles), full, ahead % STAGES, global_address(data), ahead)
         mbarrier_wait(full + uint32(8 * (t % STAGES)), uint32(t // STAGES & 1))
         total += tiles[32 * (t % STAGES) + thread % 32]
+        fence_proxy_async()
         cuda.syncthreads()
     if thread < 32:
         out[thread] = total
@@ -273,6 +284,7 @@ def peek_at_the_next_stage(data, out):
                 bar = full + uint32(8 * ((t + 1) % TWO))
                 there = mbarrier_test_wait_parity(bar, uint32((t + 1) // TWO & 1))
             total += tiles[32 * (t % TWO) + thread]
+            fence_proxy_async()
             mbarrier_arrive(empty + uint32(8 * (t % TWO)))
         out[thread] = total
 
@@ -300,6 +312,7 @@ def parities_are_bits_of_a_word(data, out):
             mbarrier_wait(full + uint32(8 * stage), uint32(bits >> uint32(stage) & uint32(1)))
             bits = uint32(bits ^ uint32(1) << uint32(stage))
             total += tiles[32 * stage + thread]
+            fence_proxy_async()
             mbarrier_arrive(empty + uint32(8 * stage))
         stage = int32((stage + 1) % STAGES)
     if thread < 32:
@@ -329,6 +342,7 @@ def the_state_goes_on_over_output_tiles(data, out):
             elif thread < 32:
                 mbarrier_wait(full + uint32(8 * stage), uint32(parity))
                 total += tiles[32 * stage + thread]
+                fence_proxy_async()
                 mbarrier_arrive(empty + uint32(8 * stage))
             stage += 1
             if stage == TWO:
@@ -371,3 +385,79 @@ def arrivals_left_to_copies_in_a_ring(data, out):
             total += tiles[WARP * stage + lane]
             mbarrier_arrive(empty + uint32(8 * stage))
         out[lane] = total
+
+
+@right(
+    source="deepseek-ai/DeepEP pull request 642, behind it: the fence between the wait and the load", block=64,
+    args=tiles_and(WARP), expect=total,
+)  # fmt: skip
+def who_refills_fences_behind_its_wait(data, out):
+    """The reads are those of one warp, and the fence that lets the copy engine overwrite what was read stands
+    in the other one, behind its wait for their arrivals: on the way from each read to the copy."""
+    tile = cuda.shared.array(WARP, float32, alignment=128)
+    full = shared_address(cuda.shared.array(1, uint64))
+    empty = shared_address(cuda.shared.array(1, uint64))
+    thread = int32(cuda.threadIdx.x)
+    init_ring(full, empty, 1, WARP)
+    if thread == 0:
+        for t in range(TILES):
+            mbarrier_wait(empty, uint32(t & 1 ^ 1))
+            fence_proxy_async()
+            fill(shared_address(tile), full, 0, global_address(data), t)
+    elif thread >= WARP:
+        total = float32(0)
+        for t in range(TILES):
+            mbarrier_wait(full, uint32(t & 1))
+            total += tile[thread - WARP]
+            mbarrier_arrive(empty)
+        out[thread - WARP] = total
+
+
+@right(
+    source="NVIDIA/TransformerEngine pull request 2695, behind it: readers fence before they release", block=64,
+    args=tiles_and(WARP), expect=total,
+)  # fmt: skip
+def one_lane_fences_for_its_warp(data, out):
+    """The lanes meet behind their reads, and the one that arrives for them all fences for them all: their reads
+    come before its fence, and that before the copy."""
+    tile = cuda.shared.array(WARP, float32, alignment=128)
+    full = shared_address(cuda.shared.array(1, uint64))
+    empty = shared_address(cuda.shared.array(1, uint64))
+    thread = int32(cuda.threadIdx.x)
+    init_ring(full, empty, 1, 1)
+    if thread == 0:
+        for t in range(TILES):
+            mbarrier_wait(empty, uint32(t & 1 ^ 1))
+            fill(shared_address(tile), full, 0, global_address(data), t)
+    elif thread >= WARP:
+        total = float32(0)
+        for t in range(TILES):
+            mbarrier_wait(full, uint32(t & 1))
+            total += tile[thread - WARP]
+            cuda.syncwarp()
+            if thread == WARP:
+                fence_proxy_async()
+                mbarrier_arrive(empty)
+        out[thread - WARP] = total
+
+
+@right(
+    source="CUTLASS sm80 mainloops: cp.async refills what ldmatrix has read behind __syncthreads", block=WARP,
+    args=tiles_and(WARP), expect=total,
+)  # fmt: skip
+def cp_async_refills_without_a_fence(data, out):
+    """Stages that cp.async fills again need no proxy fence: it is none of the copy engine's, and comes behind
+    what a barrier of threads orders before it."""
+    tiles = cuda.shared.array(TWO_FLOATS, float32)
+    lane, total = int32(cuda.threadIdx.x), float32(0)
+    for t in range(-1, TILES):
+        if t + 1 < TILES:
+            place, ahead = shared_address(tiles) + uint32(128 * (t + 1 & 1)), uint64(128 * (t + 1))
+            cp_async_ca_4(place + uint32(4 * lane), global_address(data) + ahead + uint64(4 * lane), 4)
+        cp_async_commit_group()
+        if t >= 0:
+            cp_async_wait_group(1)
+            cuda.syncwarp()
+            total += tiles[32 * (t & 1) + (lane ^ 1)]
+            cuda.syncwarp()
+    out[lane ^ 1] = total

@@ -113,6 +113,7 @@ def load_compute_store(data, out):
         elif warp == 1:
             mbarrier_wait(full, uint32(parity))
             x = inside[32 * stage + lane]
+            fence_proxy_async()
             mbarrier_arrive(empty)
             mbarrier_wait(stored, uint32(parity ^ 1))
             outside[32 * stage + lane] = float32(2) * x + float32(1)
@@ -230,6 +231,7 @@ def one_warp_loads_ahead_for_itself(data, out):
         if t >= 0:
             mbarrier_wait(bars + uint32(8 * (t % 2)), uint32(t // 2 & 1))
             total += tiles[32 * (t % 2) + lane]
+            fence_proxy_async()
             cuda.syncwarp()
     out[lane] = total
 

@@ -84,6 +84,7 @@ def boxes_over_the_border(maps: u64, out: u64):
         mbarrier_wait(bar, uint32(k & 1))
         word = ld_shared_b32(shared_address(tile) + uint32(4 * lane))
         st_global_b32(out + uint64(4 * (WORDS * k + lane)), word)
+        fence_proxy_async()
         cuda.syncwarp()
 
 
@@ -279,6 +280,7 @@ def the_last_tile_is_short(maps: u64, n: i32, out: u64):
         mbarrier_wait(bar, parity)
         parity = uint32(parity ^ uint32(1))
         total = uint32(total + ld_shared_b32(shared_address(tile) + uint32(4 * lane)))
+        fence_proxy_async()
         cuda.syncwarp()
     st_global_b32(out + uint64(4 * (WORDS * block + lane)), total)
 

@@ -145,6 +145,56 @@ def the_cell_is_read_at_once(data, out):
     out[cuda.grid(1)] = cell[0]  # <- fault
 
 
+# --- refill-fence ---------------------------------------------------------------------------------------
+def two_tiles():
+    return [np.arange(2 * WARP, dtype=np.uint32), np.zeros(WARP, np.uint32)]
+
+
+@wrong(
+    faults.MissingRefillFence, waiver="refill-fence", args=two_tiles,
+    source="NVIDIA's Programming Guide, TMA: reads, then a barrier",
+    expect=lambda data, out: [(out, data[:WARP] + data[WARP:])], names=("fence_proxy_async()",),
+)  # fmt: skip
+def a_barrier_of_threads_before_the_refill(data: u64, out: u64):
+    """All threads have read the tile and meet, and the next one comes to the same place."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    bar, i, total = shared_address(cuda.shared.array(1, uint64)), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        mbarrier_init(bar, 1)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    for t in range(2):
+        if i == 0:
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            cp_async_bulk_load(shared_address(tile), data + uint64(BYTES * t), BYTES, bar)  # <- fault
+        mbarrier_wait(bar, t)
+        total += tile[i]
+        # cure: fence_proxy_async()
+        cuda.syncthreads()
+    st_global_b32(out + uint64(4 * i), total)
+
+
+@wrong(
+    faults.RefillRace, source="as a_barrier_of_threads_before_the_refill", args=two_tiles, options=ALL,
+)  # fmt: skip
+def no_barrier_before_the_refill(data: u64, out: u64):
+    """The first thread fences and asks for the next tile when it has read its own number."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    bar, i, total = shared_address(cuda.shared.array(1, uint64)), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        mbarrier_init(bar, 1)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    for t in range(2):
+        if i == 0:
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            cp_async_bulk_load(shared_address(tile), data + uint64(BYTES * t), BYTES, bar)  # <- fault
+        mbarrier_wait(bar, t)
+        total += tile[i]
+        fence_proxy_async()
+    st_global_b32(out + uint64(4 * i), total)
+
+
 # --- init-fence -----------------------------------------------------------------------------------------
 @wrong(
     faults.MissingInitFence, waiver="init-fence", source="triton-lang/triton, TMA loads of one block",

@@ -23,7 +23,7 @@ from numba_deform.device.cluster import (
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx
 from numba_deform.device.memory import global_at, ld_global_b32, shared_address, shared_at, st_global_b32
 from numba_deform.device.pipeline import init_barriers, mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import fence_proxy_tensormap_acquire_sys
 from numba_deform.engines import faults
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
@@ -99,6 +99,7 @@ def multicast_pipeline(map: u64, factors: u64, out: u64):
         for t in range(TILES):
             mbarrier_wait(shared_at(full, t % STAGES, 8), t // STAGES & 1)
             total = weigh(tile, t, total, factors, i)
+            fence_proxy_async()
             cuda.syncwarp()
             if i < CLUSTER:
                 mbarrier_arrive_cluster(mapa_shared_cluster(shared_at(empty, t % STAGES, 8), uint32(i)))
@@ -140,6 +141,7 @@ def multicast_releases_its_own_block_only(map: u64, factors: u64, out: u64):
         for t in range(TILES):
             mbarrier_wait(shared_at(full, t % STAGES, 8), t // STAGES & 1)
             total = weigh(tile, t, total, factors, i)
+            fence_proxy_async()
             cuda.syncwarp()
             if i == 0:
                 mbarrier_arrive_cluster(shared_at(empty, t % STAGES, 8))
@@ -173,6 +175,7 @@ def multicast_without_the_last_meeting(map: u64, factors: u64, out: u64):
         for t in range(TILES):
             mbarrier_wait(shared_at(full, t % STAGES, 8), t // STAGES & 1)
             total = weigh(tile, t, total, factors, i)
+            fence_proxy_async()
             cuda.syncwarp()
             if i < CLUSTER:
                 bar = shared_at(empty, t % STAGES, 8)

@@ -13,7 +13,13 @@ from numba_deform.device.mbarrier import (
 )
 from numba_deform.device.memory import atom_cas_gpu_global_b32, ld_global_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import bar_sync, elect_sync, fence_acq_rel_gpu, fence_mbarrier_init
+from numba_deform.device.sync import (
+    bar_sync,
+    elect_sync,
+    fence_acq_rel_gpu,
+    fence_mbarrier_init,
+    fence_proxy_async,
+)
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 
@@ -145,6 +151,7 @@ def all_lanes_wait_one_issues(data: u64, out: u64):
         for t in range(ROUNDS):
             mbarrier_wait(full, t & 1)
             total += tile[i - WARP]
+            fence_proxy_async()
             mbarrier_arrive(empty)
         st_global_b32(out + uint64(4 * (i - WARP)), uint32(total))
 

@@ -334,6 +334,24 @@ def bad_overwrite(space, thread, r, late, address, record):
     return _refill_fault(copy, what + "nothing says that the read is over", reader)
 
 
+def unfenced_refill(space, thread, r, address, record):
+    """``record`` of ``thread``, a copy of the async proxy, is to replace what the thread of ``r`` has read, and
+    no proxy fence stands between the two."""
+    reader, read = r[BLOCK].threads[r[TID]], thread.at(r[SITE])
+    name, barrier = space.name_of(address), copy_of(record).last_wait
+    what = f"{verb_of(record)} {name}, which {thread.describe_tid(r[BLOCK], r[TID])} read at {read} "
+    what += "with no fence.proxy.async since"
+    fault = thread.fault(faults.MissingRefillFence, what, name)
+    given = barrier and reader.arrivals.get(barrier[0])
+    until = f", and before the arrival on {barrier[0].name} at {thread.at(given)}" if given else ""
+    form = "fence_proxy_async()" if r[BLOCK] is space.block else "fence_proxy_async_cluster()"
+    fault.cure = f"Call {form} in each thread that has read, behind its last read, at {read}{until}"
+    if r[BLOCK] is thread.block is space.block:
+        fault.cure += "; or in the thread that issues the copy, right before it"
+    fault.cure += "."
+    return fault
+
+
 def verb_of(record):
     if copy := copy_of(record):
         return f"issues a {copy.what} into"

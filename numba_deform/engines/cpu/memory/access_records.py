@@ -145,6 +145,12 @@ def is_generic(record):
     return type(record) in (Write, AtomicWrite) if copy is None else copy.generic
 
 
+def is_async(record):
+    """Whether it is what a copy of the async proxy brings."""
+    copy = copy_of(record)
+    return copy is not None and not copy.generic
+
+
 class Live(Write):
     """The eight bytes of an mbarrier that is in use."""
 
@@ -175,6 +181,11 @@ INITIAL = Write(0, 0, None, None, None)  # there before the kernel started
 # ordinary reader, else the scope.
 OWNER, CLOCK, TID, SITE, BLOCK, ATOMIC = range(6)
 NARROW, WIDE = 1, 2  # scope cta; gpu and sys
+
+
+def is_by_thread(reader):
+    """Whether it is a thread's own read, and none of a copy or a product."""
+    return reader[OWNER] == reader[TID]
 
 
 class ManyReads:

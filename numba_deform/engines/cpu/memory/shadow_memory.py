@@ -5,7 +5,7 @@ The records of the bytes lie in Python lists, because a slice of a list is compa
 """
 
 from ...faults import UninitialisedRead
-from .access_faults import bad_overwrite, bad_read, bad_scope, bad_write
+from .access_faults import bad_overwrite, bad_read, bad_scope, bad_write, unfenced_refill
 from .access_records import (
     ATOMIC,
     BLOCK,
@@ -20,11 +20,15 @@ from .access_records import (
     WIDE,
     Ended,
     ManyReads,
+    copy_of,
     different,
+    is_async,
+    is_by_thread,
     readers,
     stretches,
     writers,
 )
+from .races import Access
 from .scalars import unpack
 
 MANY_READS = 100  # after so many reads in a row a thread may be polling: others get their turn
@@ -144,11 +148,22 @@ class ShadowMemory:
             if not self._saw_reader(thread, r):
                 late = {x[TID] for x in readers(entry) if not self._saw_reader(thread, x)}
                 raise bad_overwrite(self, thread, r, sorted(late), address, record)
+        if is_async(record):
+            self._check_fenced(thread, entry, address, record)
+
+    def _check_fenced(self, thread, entry, address, record):
+        """The reads of threads, which end for the copy engine past a proxy fence. A missing one is told when
+        all else is right: it is seldom what somebody looks for who has another fault."""
+        home, execution = copy_of(record).barrier.block, thread.block.execution
+        late = [r for r in readers(entry) if is_by_thread(r) and not thread.sees_fence(home, Access.read(r))]
+        if late and not execution.waived.allows("refill-fence", thread) and not execution.told_at_the_end:
+            first = min(late, key=lambda r: r[TID])
+            execution.told_at_the_end = unfenced_refill(self, thread, first, address, record)
 
     def on_copy_read(self, thread, address, size, owner, clock, block=None):
         """A copy that ``thread`` issues reads these bytes until the epoch (owner, clock), of ``block`` if not
         its own."""
-        self.on_read(thread, address, size)
+        self.check_read(thread, address, size)
         a = address - self.base
         reader = (owner, clock, thread.tid, thread.here(), block or thread.block, False)
         self._add_to_all(thread, a, self.read_by[a : a + size], reader)
@@ -232,8 +247,10 @@ class ShadowMemory:
 
     def _add_reader(self, thread, a, size, entry, reader):
         # One reader is enough to remember where the other's reads are ordered before it. An atomic
-        # reader stands for atomic ones only, since atomic writes do not race with it.
+        # reader stands for atomic ones only, since atomic writes do not race with it, and the copy engine for
+        # no thread, whose reads have to be fenced.
         comparable = type(entry) is tuple and (entry[ATOMIC] or not reader[ATOMIC])
+        comparable = comparable and (is_by_thread(reader) or not is_by_thread(entry))
         if comparable and self._saw_reader(thread, entry):
             entry = None
         if entry is None:

@@ -58,6 +58,7 @@ class Execution:
         self.events = [] if trace else None
         self.registers, self.copies_issued = grid.registers, 0
         self.running = None
+        self.told_at_the_end = None  # a fault that leaves the run as it is, and others the first word
         self.unhurried = False  # whether somebody looks at it in a debugger
 
     def room(self, block):

@@ -191,6 +191,8 @@ class PreparedLaunch:
                     watchdog.rest()
             except OutOfTime as error:
                 raise watchdog.fault(launch, error) from None
+        if launch.told_at_the_end:
+            raise launch.told_at_the_end
         report.copies += launch.copies_issued
         report.waived = waivers.added(report.waived, launch.waived.totals())
         for switches, cycles, static_bytes in blocks:

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from ...memory.access_records import Copy, Write
+from ...memory.access_records import Copy, Write, is_async
 from ...memory.global_memory import GlobalRegion
 from ...memory.shadow_memory import MANY_READS
 from ...memory.shared_memory import SharedMemory
@@ -48,7 +48,8 @@ class Checked:
     def on_write(self, thread, address, size, record):
         if type(record) in (Write, Copy):
             overwrite, who = thread.block.machine.overwrite, (thread.address, thread.block.address)
-            if overwrite(*who, self.address, address, size, self.table.number_of(record)):
+            number = self.table.number_of(record)
+            if overwrite(*who, self.address, address, size, number, is_async(record)):
                 return
         super().on_write(thread, address, size, record)
 

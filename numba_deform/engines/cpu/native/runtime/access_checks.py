@@ -47,6 +47,17 @@ def ordered(thread, block, number):
     return get32(get(thread, at.SEEN), owner) >= get32(record, at.CLOCK)
 
 
+def fenced(thread, block, number):
+    """Whether a read is over for the copy engine, too: that of a thread past a proxy fence."""
+    if number >= at.FIRST_SET:
+        return False
+    record = get(get(block, at.LAUNCH), at.TABLE) + 16 * number
+    owner = get32(record, 0)
+    if get32(record, at.OF_BLOCK) != get(block, at.BLOCK) or owner >= get(block, at.SIZE):
+        return ordered(thread, block, number)
+    return get32(get(thread, at.SEEN) + 2 * get(block, at.WIDTH), owner) >= get32(record, at.CLOCK)
+
+
 def own_record(thread, block, site):
     """The number of the record of what this thread does at ``site`` now; -1 if there is no room for it."""
     owner = get(thread, at.TID)
@@ -131,8 +142,15 @@ def join_readers(thread, block, offset, size, readers, reader, own):
     return True
 
 
-def all_ordered(thread, block, first, room, number):
-    """The size of a set of readers that begins at byte ``first``, all of whom are ordered before this thread;
+def is_over(thread, block, number, by_engine):
+    """Whether a read is ordered before a write of this thread, or of a copy that it issues."""
+    if by_engine:
+        return fenced(thread, block, number)
+    return ordered(thread, block, number)
+
+
+def all_ordered(thread, block, first, room, number, by_engine):
+    """The size of a set of readers that begins at byte ``first``, all of whose reads are over;
     0 if they are not, or if it is another set, or has more than ``room`` bytes."""
     row = set_row(block, number)
     size = get32(row, at.SET_SIZE)
@@ -143,7 +161,7 @@ def all_ordered(thread, block, first, room, number):
     length, slots = get32(row, at.SET_LENGTH), row + 4 * at.SET_THREADS
     order = slots + 4 * get(block, at.SIZE)
     for i in range(length):
-        if not ordered(thread, block, get32(slots, get32(order, i))):
+        if not is_over(thread, block, get32(slots, get32(order, i)), by_engine):
             return 0
     return size
 
@@ -173,18 +191,18 @@ def writers_ordered(thread, block, first, size):
     return True
 
 
-def readers_ordered(thread, block, offset, first, size):
-    """Whether all readers of some bytes are, which begin at ``offset``."""
+def readers_ordered(thread, block, offset, first, size, by_engine):
+    """Whether all reads of some bytes, which begin at ``offset``, are over."""
     last, i = 0, 0
     while i < size:
         number = get32(first, i)
         if number >= at.FIRST_SET:
-            several = all_ordered(thread, block, offset + i, size - i, number)
+            several = all_ordered(thread, block, offset + i, size - i, number, by_engine)
             if not several:
                 return False
             i += several
         else:
-            if number != last and number and not ordered(thread, block, number):
+            if number != last and number and not is_over(thread, block, number, by_engine):
                 return False
             last = number
             i += 1
@@ -231,8 +249,8 @@ def read(thread, block, region, address, size, site, read_only):
     return get(region, at.DATA) + offset
 
 
-def may_write(thread, block, region, address, size):
-    """Whether all earlier accesses are ordered before a write."""
+def may_write(thread, block, region, address, size, by_engine):
+    """Whether all earlier accesses are ordered before a write, of the copy engine if ``by_engine``."""
     if region == 0:
         return False
     offset = address - get(region, at.BASE)
@@ -245,7 +263,7 @@ def may_write(thread, block, region, address, size):
             return False
     if not writers_ordered(thread, block, get(region, at.WRITTEN) + 4 * offset, size):
         return False
-    return readers_ordered(thread, block, offset, get(region, at.READ_BY) + 4 * offset, size)
+    return readers_ordered(thread, block, offset, get(region, at.READ_BY) + 4 * offset, size, by_engine)
 
 
 def leave_record(block, region, address, size, number):
@@ -264,7 +282,7 @@ def leave_record(block, region, address, size, number):
 
 def write(thread, block, region, address, size, site):
     """A write of ``size`` bytes."""
-    if not may_write(thread, block, region, address, size):
+    if not may_write(thread, block, region, address, size, 0):
         return 0
     own = own_record(thread, block, site)
     if own < 0:
@@ -274,9 +292,9 @@ def write(thread, block, region, address, size, site):
     return get(region, at.DATA) + address - get(region, at.BASE)
 
 
-def overwrite(thread, block, region, address, size, number):
+def overwrite(thread, block, region, address, size, number, by_engine):
     """The same for a write that has a record, of this number; 1, or 0 where Python has to look."""
-    if not may_write(thread, block, region, address, size):
+    if not may_write(thread, block, region, address, size, by_engine):
         return 0
     leave_record(block, region, address, size, number)
     return 1
