@@ -30,6 +30,7 @@ class SimFault(Exception):
     rule = ""
     cure = ""
     waiver = None  # its name where the run could have waived this rule, see ``waivers``
+    nothing_left = False  # whether the launch has run to its end all the same, or could not begin
     seed = landing = None  # of the schedule that met it: simulate(..., seed=, landing=) replays it
 
     def __init__(
@@ -167,7 +168,7 @@ class MissingInitFence(MissingProxyFence):
     cure = "Call fence_mbarrier_init() (or fence_proxy_async()) after mbarrier_init(), then a barrier."
 
 class MissingRefillFence(MissingProxyFence):
-    waiver = "refill-fence"
+    waiver, nothing_left = "refill-fence", True
     rule = "A copy overwrites what threads have read only past fence.proxy.async (PTX 8.6, 9.7.13.4): an "
     rule += "arrival or a barrier alone lets loads that are under way return the new bytes, as an H100 shows."
     cure = "Call fence_proxy_async() in each thread that has read, before it gives the bytes back."
@@ -343,6 +344,7 @@ class KernelError(SimFault):
 
 class NotCompiled(SimFault):
     """Numba does not compile the kernel for the types of its arguments; ``what`` is what Numba says."""
+    nothing_left = True
     rule = "The operations of a kernel are those that Numba has for the types of their operands."
     cure = "Change the line, or the types of the arguments."
 
@@ -352,6 +354,7 @@ class WrongResult(SimFault):
     ``differences`` has a ``wrong_places.Difference`` for each output that is wrong, which draws itself in a
     notebook; ``save("wrong.svg")`` writes the picture of the first. ``remarks`` are sentences on odd loads,
     which break no rule."""
+    nothing_left = True
     rule = "After a run every output holds what expected= of its nd.Launch says, within tolerance=."
     cure = "Look at the element named above: who writes it, from which stage, and at which index?"
 
@@ -382,6 +385,7 @@ class NothingRan(SimFault):
 
 
 class BadLaunch(SimFault):
+    nothing_left = True
     rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
     rule += f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."
     cure = "Change the launch configuration."

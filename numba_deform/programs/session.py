@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..engines.cpu import SimFault, explore, simulate
 from ..engines.cpu.schedules.executors import ONE_AT_A_TIME, NotSent, check_executor
+from ..engines.faults import Deadlock, Livelock, Unfinished
 from ..engines.shapes import shape_of
 from ..engines.waivers import added
 from ..engines.waivers import names as waivers
@@ -78,6 +79,8 @@ class Session:
         self.whole = {}  # large kernels that were judged whole: why
         self.stayed = {}  # kernels that could not be sent to the executor: why
         self.waived, self.findings, self.notes = {}, {}, {}  # notes: what was left out, as the keys
+        # (launch number, kernel, line, why not or "") of those with a fault that were run to their end unjudged
+        self.finished = []
         self.sites = {}  # (program's line, kernel): launches
 
     def add(self, other):
@@ -88,6 +91,7 @@ class Session:
         self.whole |= other.whole
         self.notes |= other.notes
         self.stayed |= other.stayed
+        self.finished += other.finished
         self.waived = added(self.waived, other.waived)
         for site, launches in other.sites.items():
             self.sites[site] = self.sites.get(site, 0) + launches
@@ -128,6 +132,7 @@ class Session:
         if checked := getattr(launched, "checked", None):  # it has all of these, and looks at the results
             call, self.cluster = (checked,), None
         self.progress = Progress(f"launch {self.launches} ({name})", blocks * self.schedules, threads)
+        saved = list(arrays(launched.args))
         try:
             if self.explored:
                 self._sent(explore, name, *call, timeout=self.timeout, waive=self.waive, cluster=self.cluster)
@@ -137,6 +142,9 @@ class Session:
             if error := launched.raised(fault):
                 raise error from None
             self._note(Finding(fault, name, where, launched.grid, launched.block))
+            if not fault.nothing_left:
+                why = self._finish(launched, fault, saved)
+                self.finished.append((self.launches, name, where, why))
             return
         finally:
             self.progress.close()
@@ -144,6 +152,19 @@ class Session:
         self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.blocks * report.threads
         self.compiled += report.compiled
         self.waived = added(self.waived, report.waived)
+
+    def _finish(self, launched, fault, saved):
+        """Run a launch that has stopped at a fault to its end, without checks, on the memory that it was given.
+        Returns "", or why it is as it was before the launch."""
+        for array, before in saved:
+            array[...] = before
+        if isinstance(fault, (Deadlock, Livelock, Unfinished)):
+            return "it cannot end"
+        try:
+            failed = Rest(launched)((), self.progress)
+        except NotRunnable as error:
+            return f"it {error}"
+        return "" if failed is None else f"block {failed} left an array"
 
     def _simulated(self, name, call, only=None):
         return self._sent(
@@ -218,8 +239,8 @@ def check(**options):
         print(session)
 
     ``options`` are those of :class:`Session`. Nothing in the program changes: device arrays, streams, events,
-    ``cuda.reduce`` and ufuncs work, with or without a GPU. A fault is noted, and the program goes on with what
-    the kernel has written up to then; with ``stop=True`` it is raised. Kernels must be compiled, and device
+    ``cuda.reduce`` and ufuncs work, with or without a GPU. A fault is noted, its launch is run to the end without
+    checks, and the program goes on; with ``stop=True`` it is raised. Kernels must be compiled, and device
     arrays made, inside. Processes that are started inside are judged likewise, and counted at the end.
     """
     session = Session(**options)

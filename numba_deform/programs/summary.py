@@ -39,7 +39,9 @@ def last_line(session):
     ]
     whole = (f"{name} was judged whole: it {why}" for name, why in session.whole.items())
     stayed = (f"{name} was judged here: {why}" for name, why in session.stayed.items())
-    return "\n".join((", ".join(parts), *_unjudged(session), *whole, *stayed, *session.notes))
+    return "\n".join(
+        (", ".join(parts), *_unjudged(session), *_finished(session), *whole, *stayed, *session.notes)
+    )
 
 
 def _judged(session):
@@ -58,6 +60,21 @@ def _unjudged(session):
         yield f"{blocks} of large launches ran with no look at races and barriers: all=yes judges them, too"
 
 
+def _finished(session):
+    """From where on results are not to be relied on, and what was not even run to its end."""
+    if not session.finished:
+        return
+    number, name, where, _ = session.finished[0]
+    later = len(session.finished) - 1
+    more = f", and {_count(later, 'later one')} likewise" if later else ""
+    yield (
+        f"from launch {number} on ({name}, at {where}) results may not be the GPU's: it has a fault, and was "
+        f"finished without checks{more}"
+    )
+    for reason in dict.fromkeys((name, why) for _, name, _, why in session.finished if why):
+        yield "{} could not be finished, and its arrays are as before the launch: {}".format(*reason)
+
+
 def _count(number, thing, things=None):
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
@@ -70,6 +87,7 @@ def as_dict(session, status):
         "kernels": len(session.kernels),
         "blocks": session.blocks,
         "blocks_not_judged": session.unjudged,
+        "finished_unjudged": session.finished,
         "large_judged_whole": session.whole,
         "notes": list(session.notes),
         "not_sent_to_the_executor": session.stayed,

@@ -52,7 +52,7 @@ def test_three_faults(tmp_path, capsys):
     assert main(["check", f"json={files[0]}", f"junit={files[1]}", str(PROGRAM), "--help", "seed=1"]) == 1
     said = capsys.readouterr()
     assert said.out.splitlines() == ["words --help seed=1", "the program's end"]
-    assert said.err.rstrip().endswith(" judged to their end, 3 faults")
+    assert " judged to their end, 3 faults\n" in said.err
     found = json.loads(files[0].read_text())
     assert found["status"] == 1 and found["launches"] == 8 and found["kernels"] == 6
     met = {(f["fault"], f["source"], f["count"]) for f in found["faults"]}
@@ -66,6 +66,60 @@ def test_three_faults(tmp_path, capsys):
     failed = {case.get("name"): f.get("type") for case in suite for f in case.findall("failure")}
     assert failed == dict(next_one="OutOfRange", everybody="DataRace", reversed_by_two_warps="DataRace")
     assert int(suite.get("failures")) == 3 and int(suite.get("tests")) == len(suite) == 7
+
+
+ROUNDS = """
+@cuda.jit
+def first(x, out):
+    i = cuda.grid(1)
+    out[0] = {}
+    if i < x.size:
+        out[i + 1] = x[i]
+
+@cuda.jit
+def then(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = 2 * x[i] + 1
+
+x, out = cuda.to_device(np.arange(100.0)), cuda.device_array(101)
+first[4, 32](x, out)
+then[4, 32](out)
+print(*out.copy_to_host()[[0, 1, 50, 100]])
+"""
+
+
+def test_a_launch_with_a_fault_is_run_to_its_end(write, tmp_path, capsys):
+    """From the memory that it was given, so that what comes after it is judged on what a GPU would have left."""
+    known = tmp_path / "known"
+    known.write_text("DataRace *\n")
+    for more, status in (["landing=late"], 1), ([f"suppress={known}"], 0), (["schedules=3"], 1):
+        assert main(["check", *more, write(ROUNDS.format(7))]) == status
+        said = capsys.readouterr()
+        assert said.out == "15.0 1.0 99.0 199.0\n"
+        assert "from launch 1 on (first, at program.py:19) results may not be the GPU's" in said.err
+        assert "2 launches of 2 kernels, 4 blocks and 128 threads judged to their end, " in said.err
+    json_file = tmp_path / "o.json"
+    assert main(["check", f"json={json_file}", write(ROUNDS.format(7))]) == 1
+    capsys.readouterr()
+    assert json.loads(json_file.read_text())["finished_unjudged"] == [[1, "first", "program.py:19", ""]]
+    assert main(["check", write(ROUNDS.format("x[i]"))]) == 1, "the last threads have no x[i]"
+    said = capsys.readouterr()
+    assert "first could not be finished, and its arrays are as before the launch: block" in said.err
+
+
+def test_what_cannot_be_finished_is_as_before(write, capsys):
+    ring = write(
+        "from numba_deform import mbarrier_init, mbarrier_try_wait_parity, shared_address\n"
+        "@cuda.jit\ndef waits(out):\n    bar = shared_address(cuda.shared.array(1, np.uint64))\n"
+        "    out[cuda.threadIdx.x] = 5\n    if cuda.threadIdx.x == 0:\n        mbarrier_init(bar, 1)\n"
+        "    cuda.syncthreads()\n    while mbarrier_try_wait_parity(bar, 0) == 0:\n        pass\n"
+        "out = cuda.to_device(np.arange(32))\nwaits[1, 32](out)\nprint(*out.copy_to_host()[:3])\n"
+    )
+    assert main(["check", ring]) == 1
+    said = capsys.readouterr()
+    assert said.out == "0 1 2\n", "nothing of the launch is left"
+    assert "waits could not be finished, and its arrays are as before the launch: it cannot end" in said.err
 
 
 def test_suppressed_stopped_and_waived(write, tmp_path, capsys):
