@@ -5,12 +5,13 @@
     python bench/at_scale.py --out ..  --only product "attention by=mma"     # those whose names begin so
     python bench/at_scale.py --list                                          # names and sizes; no GPU
 
-scaled.py has the programs. Each has a process of its own, so that one that hangs, or loses its context, ends
-alone. Several make their data, compile, and ask the CPU engine about a small size, side by side; one at a time
-has the GPU. There all stays in its memory: what a launch writes is put back, it runs, and kernels count the
-elements that are not as expected. Of results that are not exact, each element may be off by what its program
-allows, and, unless it leaves the order of additions open, must not change from launch to launch. Needs a Hopper
-GPU. The exit status is 1 if the GPU calls a program wrong, and names are printed. JSON is written after each.
+scaled.py has the programs. Child processes run them, and one that hangs, or loses its context, is replaced by
+another that goes on with the next program. Several make their data, compile, and ask the CPU engine about a
+small size, side by side; one at a time has the GPU. There all stays in its memory: what a launch writes is put
+back, it runs, and kernels count the elements that are not as expected. Where results are not exact, an element
+may be off by what its program allows, and, unless that leaves the order of additions open, must not change from
+launch to launch. Needs a Hopper GPU. The exit status is 1 if the GPU calls a program wrong, and names are
+printed. JSON is written after each.
 """
 
 import argparse
@@ -23,11 +24,12 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import scaled
+from grown import SMS, NotGrown
 from numba import cuda, types
 
 import numba_deform as nd
@@ -39,8 +41,9 @@ from numba_deform.engines.gpu.launch import ArrayArgument, launch, resident_bloc
 from numba_deform.measure import record
 
 ROOT = Path(__file__).resolve().parents[1]
-BATCH, THREADS, ACROSS, DOWN = 25, 256, 16 * scaled.SMS, 4096  # launches; of the kernels that compare
+BATCH, THREADS, ACROSS, DOWN = 25, 256, 16 * SMS, 4096  # launches; of the kernels that compare
 PREPARE, LIMIT = 300, 60  # seconds until a program is ready; on the GPU beyond its share
+GUESS = 15  # programs of a lesson, before it has been played
 NUMBERS = {"f2": types.float32, "f4": types.float32, "f8": types.float64, "i8": types.float64}
 NUMBA = {"f2": types.float16, "f4": types.float32, "f8": types.float64, "i8": types.int64}
 BITS = {1: types.uint8, 2: types.uint16, 4: types.uint32, 8: types.uint64}
@@ -97,7 +100,7 @@ class Counted:
         many = expected.shape != array.shape
         first, self.rows = (array[0], len(array)) if many else (array, 1)
         if not first.flags.c_contiguous:
-            raise ValueError("an output's elements are not next to each other")
+            raise NotGrown("an output's elements are not next to each other")
         self.size, step = first.size, array.itemsize
         self.line = array.strides[0] if many else array.nbytes
         self.shape = self.rows, self.size
@@ -143,174 +146,254 @@ class Counted:
 
 
 # --- a program on the GPU -------------------------------------------------------------------------
-def repeat(gpu, work, launches, seconds):
-    """The part of a row that a GPU tells: launches of a ``scaled.Work`` until there are enough, or no time."""
-    there = OnGpu(gpu, work.kernel, work.args)
-    run = functools.partial(
-        launch, gpu, work.kernel, work.grid, there.args, work.shared_bytes, cluster=work.cluster
-    )
-    wrong, changed = (DeviceArray(gpu, (BATCH,), np.uint32) for _ in range(2))
-    outputs = [Counted(gpu, there.memory, output, wrong, changed) for output in work.outputs]
-    gpu.device.sync()
-    run()
-    gpu.device.sync()
-    restored, others = [], []
-    for host, copy, *_ in there.memory.copies.values():
-        if np.array_equal(copy.to_numpy(), host):
-            others.append((host, copy))
-        else:
-            restored.append((copy, DeviceArray.of(gpu, host)))
-    for output in outputs:
-        output.keep()
-    stream, counts = int(gpu.device.default_stream.handle), [[], []]
-    start = time.perf_counter()
-    while len(counts[0]) < launches and (not counts[0] or time.perf_counter() - start < seconds):
-        batch = min(BATCH if counts[0] else 1, launches - len(counts[0]))
-        for array in (wrong, changed):
+class Repeated:
+    """A ``grown.Work`` in the memory of a GPU, ready to be launched again and again."""
+
+    def __init__(self, gpu, work):
+        self.gpu, self.work = gpu, work
+        self.there = OnGpu(gpu, work.kernel, work.args)
+        self.wrong, self.changed = (DeviceArray(gpu, (BATCH,), np.uint32) for _ in range(2))
+        memory = self.there.memory
+        self.outputs = [Counted(gpu, memory, output, self.wrong, self.changed) for output in work.outputs]
+        self.restored, self.others = [], []
+
+    def launch(self):
+        work = self.work
+        launch(self.gpu, work.kernel, work.grid, self.there.args, work.shared_bytes, cluster=work.cluster)
+
+    def first(self):
+        """Launch once, to see what has to be put back, and keep what must not change."""
+        self.gpu.device.sync()
+        self.launch()
+        self.gpu.device.sync()
+        for host, copy, *_ in self.there.memory.copies.values():
+            if np.array_equal(copy.to_numpy(), host):
+                self.others.append((host, copy))
+            else:
+                self.restored.append((copy, DeviceArray.of(self.gpu, host)))
+        for output in self.outputs:
+            output.keep()
+
+    def batch(self, count):
+        """(wrong, changed) elements of each of ``count`` launches."""
+        stream = int(self.gpu.device.default_stream.handle)
+        for array in (self.wrong, self.changed):
             array.fill(0)
-        for place in range(batch):
-            for copy, before in restored:
+        for place in range(count):
+            for copy, before in self.restored:
                 driver_call("cuMemcpyDtoDAsync", copy.address, before.address, copy.nbytes, stream)
-            run()
-            for output in outputs:
+            self.launch()
+            for output in self.outputs:
                 output.count(place)
-        for found, array in zip(counts, (wrong, changed), strict=True):
-            found += array.to_numpy()[:batch].tolist()
-    spent = time.perf_counter() - start
-    row = {"launches": len(counts[0]), "seconds": round(spent, 3)}
-    row["elements"] = [output.size * output.rows for output in outputs]
-    for name, found in zip(("wrong", "changed"), counts, strict=True):
-        row |= {f"{name}_launches": sum(map(bool, found)), f"{name}_worst": max(found)}
-    row["inputs_written"] = sum(not np.array_equal(copy.to_numpy(), host) for host, copy in others)
-    return row
+        return [array.to_numpy()[:count].tolist() for array in (self.wrong, self.changed)]
+
+    def row(self, launches, seconds):
+        """What the GPU says: of so many launches, or as many as there is time for."""
+        start, found = time.perf_counter(), {"wrong": [], "changed": []}
+        self.first()
+        done = found["wrong"]
+        while len(done) < launches and (not done or time.perf_counter() - start < seconds):
+            counts = self.batch(min(BATCH if done else 1, launches - len(done)))
+            for name, more in zip(found, counts, strict=True):
+                found[name] += more
+        row = {"launches": len(done), "seconds": round(time.perf_counter() - start, 3)}
+        row["elements"] = sum(output.size * output.rows for output in self.outputs)
+        for name, each in found.items():
+            row |= {f"{name}_launches": sum(map(bool, each)), f"{name}_worst": max(each)}
+        row["inputs_written"] = sum(not np.array_equal(copy.to_numpy(), host) for host, copy in self.others)
+        return row
 
 
-def size_of(entry, work, resident):
+def size_of(program, work, resident):
     """The part of a row that tells the size."""
     return {
-        "name": entry.name, "group": entry.group, "parameters": entry.parameters, "grid": work.grid,
+        "name": program.name, "parameters": program.parameters, "grid": work.grid,
         "threads": work.kernel.threads, "cluster": work.cluster, "blocks": work.blocks, "resident": resident,
         "waves": round(work.blocks / resident * work.rounds, 1), "copies": work.copies,
         "laps": work.laps and round(work.laps, 1),
     }  # fmt: skip
 
 
-def verdict_of(entry):
+def verdict_of(program):
     """What the CPU engine says of a small size."""
     try:
-        entry.judge()
+        program.judge()
     except SimFault as fault:
         return type(fault).__name__
     return "silent"
 
 
 def is_wrong(row):
-    """Whether the GPU's and the engine's words are not that all is right."""
+    """Whether the GPU's and the engine's words are not that all is right; not so of what was left out."""
     told = any(row.get(key) for key in ("error", "wrong_launches", "changed_launches", "inputs_written"))
-    return told or row["engine"] != "silent"
+    return told or row.get("engine", "silent") != "silent"
 
 
 # --- processes ------------------------------------------------------------------------------------
-def serve(name, launches):
-    """The child: make a program ready, say so, and wait for ``SECONDS`` on stdin before the GPU is used."""
+def asked_for(name, only):
+    """Whether a program's name begins with one of ``only``."""
+    return name.startswith(tuple(only))
+
+
+def serve(chunk, only, skip, launches):
+    """The child: make one program after another ready, say so, and wait for ``SECONDS`` on stdin before each is
+    launched. The first ``skip`` have been dealt with."""
+    gpu = find_gpu()
     try:
-        gpu, entry = find_gpu(), scaled.table()[name]
-        work = entry.make(functools.partial(resident_blocks, gpu))
-        row = size_of(entry, work, resident_blocks(gpu, work.kernel, work.shared_bytes))
-        row["engine"] = verdict_of(entry)
-        print("ready", json.dumps(row), flush=True)
-        row |= repeat(gpu, work, launches, float(input()))
-    except Exception as error:
-        text = " ".join(f"{type(error).__name__}: {error}".replace(f"{ROOT}/", "").split())
-        print("end", json.dumps({"error": text[:500]}), flush=True)
-        os._exit(1)  # the context may be lost
-    print("end", json.dumps(row), flush=True)
+        programs = scaled.table()[chunk]()
+    except NotGrown as error:
+        return print("end", json.dumps({"name": chunk, "left_out": str(error)}), flush=True)
+    for program in [program for program in programs if asked_for(program.name, only)][skip:]:
+        row = {"name": program.name}
+        print("begin", json.dumps(row), flush=True)
+        try:
+            work = program.make(functools.partial(resident_blocks, gpu))
+            row = size_of(program, work, resident_blocks(gpu, work.kernel, work.shared_bytes))
+            row["engine"] = verdict_of(program)
+            repeated = Repeated(gpu, work)
+            print("ready", json.dumps(row), flush=True)
+            row |= repeated.row(launches, float(input()))
+        except NotGrown as error:
+            row["left_out"] = str(error)
+        except Exception as error:
+            text = " ".join(f"{type(error).__name__}: {error}".replace(f"{ROOT}/", "").split())
+            print("end", json.dumps(row | {"error": text[:500]}), flush=True)
+            os._exit(1)  # the context may be lost
+        print("end", json.dumps(row), flush=True)
+        work = repeated = None  # gives its memory back
     os._exit(0)
 
 
-def ask(name, launches, seconds, lock=None):
-    """The row of one program, run by a process of its own. ``seconds()`` is asked when its turn has come, which
-    ``lock`` is held for."""
-    entry = scaled.table()[name]
-    row = {"name": name, "group": entry.group, "parameters": entry.parameters, "engine": "not asked"}
-    command = [sys.executable, str(Path(__file__).resolve()), "--serve", name, "--launches", str(launches)]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": path},
-    )  # fmt: skip
-    lines = queue.Queue()
-    threading.Thread(target=_read, args=(process, lines), daemon=True).start()
-    try:
-        word, told = lines.get(timeout=PREPARE)
-        row |= told
-        if word == "ready":
-            with lock or threading.Lock():
-                share = seconds()
-                process.stdin.write(f"{share}\n")
-                process.stdin.flush()
-                row |= lines.get(timeout=share + LIMIT)[1]
-    except queue.Empty:
-        row["error"] = "no end in time: stopped"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return row
+class Child:
+    """A process that runs a chunk of the table, and what it says: (word, row), "lost" when it has ended."""
+
+    def __init__(self, chunk, only, skip, launches):
+        command = [sys.executable, str(Path(__file__).resolve()), "--serve", chunk, "--only", *only]
+        command += ["--skip", str(skip), "--launches", str(launches)]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": path},
+        )  # fmt: skip
+        self._lines = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            word, _, text = line.partition(" ")
+            if word in ("begin", "ready", "end"):
+                self._lines.put((word, json.loads(text)))
+        self._lines.put(("lost", {"error": f"the process died with {self.process.wait()}"}))
+
+    def next(self, limit):
+        """Its next word; "lost" when it says nothing for so many seconds, too."""
+        try:
+            return self._lines.get(timeout=limit)
+        except queue.Empty:
+            return "lost", {"error": f"no end within {limit:.0f} s: stopped"}
+
+    def go(self, seconds):
+        """The GPU is its for so long."""
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+
+    def stop(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
-def _read(process, lines):
-    for line in process.stdout:
-        word, _, text = line.partition(" ")
-        if word in ("ready", "end"):
-            lines.put((word, json.loads(text)))
-    lines.put(("end", {"error": f"the process died with {process.wait()}"}))
+def ask(chunk, launches, seconds, only=("",), lock=None):
+    """Yields the rows of a chunk's programs, run by a process of its own, and by another after each loss.
+
+    ``seconds()`` is asked when a program's turn has come, for which ``lock`` is held."""
+    done, lock = 0, lock or threading.Lock()
+    while True:
+        child, row, finished = Child(chunk, only, done, launches), None, False
+        try:
+            while True:
+                word, told = child.next(PREPARE)
+                if word == "ready":
+                    with lock:
+                        share = seconds()
+                        child.go(share)
+                        row = told
+                        word, told = child.next(share + LIMIT)
+                if word == "begin":
+                    row = told
+                    continue
+                finished = word == "lost" and row is None and child.process.poll() == 0
+                if finished:
+                    return
+                yield {"name": chunk} | (row or {}) | told
+                done += 1
+                if word == "lost" or "error" in told:
+                    if row is None:
+                        return  # what it cannot even begin, no other process can
+                    break
+                row = None
+        finally:
+            child.stop()
 
 
-def run_all(gpu, names, out, launches, minutes):
-    """Rows of all these programs, written to ``out`` after each."""
-    end, rows, lock, waiting = time.monotonic() + 60 * minutes, {}, threading.Lock(), len(names)
+def run_all(gpu, chunks, options):
+    """Rows of the programs of these chunks, written to the file of ``options`` after each."""
+    end, rows, lock = time.monotonic() + 60 * options.minutes, [], threading.Lock()
+    waiting = sum(GUESS if chunk.startswith("lessons") else len(scaled.table()[chunk]()) for chunk in chunks)
 
     def share():
         nonlocal waiting
-        waiting -= 1
-        return max(1.0, (end - time.monotonic()) / (waiting + 1))
+        waiting = max(waiting - 1, 0)
+        return max(0.5, (end - time.monotonic()) / (waiting + 1))
 
+    def run(chunk):
+        for row in ask(chunk, options.launches, share, options.only, lock):
+            with writing:
+                rows.append(row)
+                print("WRONG" if is_wrong(row) else "right", json.dumps(row), flush=True)
+                settings = {"launches": options.launches, "minutes": options.minutes}
+                record.write(options.out, gpu, sorted(rows, key=lambda row: row["name"]), settings=settings)
+
+    writing = threading.Lock()
     with ThreadPoolExecutor(max(2, min(8, (os.cpu_count() or 2) // 2))) as pool:
-        for ended in as_completed([pool.submit(ask, name, launches, share, lock) for name in names]):
-            row = ended.result()
-            rows[row["name"]] = row
-            print("WRONG" if is_wrong(row) else "right", json.dumps(row), flush=True)
-            done = [rows[name] for name in names if name in rows]
-            record.write(out, gpu, done, settings={"launches": launches, "minutes": minutes})
-    return done
+        list(pool.map(run, chunks))
+    return rows
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out")
+    parser.add_argument("--out", default=os.devnull)
     parser.add_argument("--launches", type=int, default=1000, help="of each program, if there is time")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--only", nargs="+", default=[""], help="programs whose names begin with one of these")
     parser.add_argument("--list", action="store_true", help="print names and sizes")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--skip", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        return serve(options.serve, options.launches)
-    names = [name for name in scaled.table() if name.startswith(tuple(options.only))]
+        return serve(options.serve, options.only, options.skip, options.launches)
+    chunks = [c for c in scaled.table() if any(c.startswith(o) or o.startswith(f"{c}/") for o in options.only)]
     if options.list:
-        for name in names:
-            work = scaled.table()[name].make(scaled.most_resident)
-            print(size_of(scaled.table()[name], work, scaled.most_resident(work.kernel, work.shared_bytes)))
-        return
+        return [print(row) for chunk in chunks for row in sizes(chunk, options.only)]
     try:
         gpu = find_gpu()
         require(gpu, HOPPER, "at_scale")
     except GpuMissing as error:
         sys.exit(f"nothing was run: {error}")
-    rows = run_all(gpu, names, options.out or os.devnull, options.launches, options.minutes)
+    rows = run_all(gpu, chunks, options)
     if wrong := [row["name"] for row in rows if is_wrong(row)]:
-        sys.exit(f"{len(wrong)} of {len(rows)} are wrong: {'; '.join(wrong)}")
+        sys.exit(f"{len(wrong)} of {len(rows)} are wrong: {'; '.join(sorted(wrong))}")
+
+
+def sizes(chunk, only):
+    """Rows of sizes alone."""
+    for program in scaled.table()[chunk]():
+        if asked_for(program.name, only):
+            try:
+                work = program.make(scaled.most_resident)
+                yield size_of(program, work, scaled.most_resident(work.kernel, work.shared_bytes))
+            except NotGrown as error:
+                yield {"name": program.name, "left_out": str(error)}
 
 
 if __name__ == "__main__":

@@ -1,27 +1,38 @@
-"""The table of at_scale.py: programs at sizes that fill every SM several times and wrap every ring.
+"""The table of at_scale.py: right programs at sizes that fill every SM several times and wrap every ring.
 
-An :class:`Entry` makes its :class:`Work`: a kernel, a grid, arguments, and what each output has to hold. A
-pipeline with parameters for its size is called with larger ones. What has one block, or a few, is *grown*: it
-runs many times side by side, each time on a copy of all its arrays, and ``blockIdx.y`` is the number of the
-copy. Its code is written out in a kernel that steps to that copy first; nothing else of it changes.
+A :class:`Program` makes its :class:`Work`: a kernel, a grid, arguments, and what each output has to hold. A
+pipeline with parameters for its size is called with larger ones; what has one block, or a few, is *grown*
+(grown.py).
+
+Pipelines, tile products and variants of the operator are scaled. The right twins of planted faults, the right
+programs of tests/corpus, and what the solved lessons launch, are grown, as far as they can be.
 """
 
+import contextlib
 import functools
-import linecache
-import math
-import mmap
+import inspect
+import io
+import itertools
+import os
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
-from numba import cuda, types, uint64
+from grown import SMS, NotGrown, Output, Work, blocks_of_an_sm, grown
 
 import numba_deform as nd
 from numba_deform.attention import gradients
 from numba_deform.attention.bind import Bound
 from numba_deform.attention.checks import problem_of
 from numba_deform.attention.reference import reference, reference_gradients
+from numba_deform.compiler import Kernel
 from numba_deform.course import tile_product, warpgroup_product
+from numba_deform.course.bugs import BUGS
+from numba_deform.course.lessons import running
 from numba_deform.course.pipelines.attention import attention
 from numba_deform.course.pipelines.cluster import multicast
 from numba_deform.course.pipelines.copy import copy
@@ -31,79 +42,34 @@ from numba_deform.course.pipelines.stencil import stencil
 from numba_deform.course.pipelines.two_producers import two_producers
 from numba_deform.course.tile_product import TileProduct
 from numba_deform.course.warpgroup_product import WarpgroupProduct
-from numba_deform.device.limits import HOPPER, LIMITS
+from numba_deform.engines.cpu import simulate
 from numba_deform.engines.gpu.in_place import bytes_of, owner_of
 from numba_deform.engines.tensormap import TensorMapArray
-from numba_deform.kernels.budget import occupancy
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.kernels.shared.row import items
 from numba_deform.kernels.shared.tiles import stage_layout
 from numba_deform.workloads.presets import preset
 
-SMS, WAVES, LAPS = 132, 3, 2  # of an H100 and an H200; how often SMs and stages are filled at least
-MAP_BYTES, UNIT = 128, 256  # of a tensor map; a copy of memory starts at a multiple of UNIT bytes
+ROOT = Path(__file__).resolve().parents[1]
+LAPS = 2  # how often a stage is filled at least
+MOST_PIECES = 16  # of an output, each of which is compared by itself
 OPERATOR_ERROR = 4e-3  # of an element of the operator and its gradients in fp16, relative to the largest
+ENGINE_ERROR = 2e-3  # of the floats that the CPU engine leaves, whose exponentials and the like are exact
+ADDS_FLOATS = re.compile(r"(red|atom|reduce)\S*\.(f16|bf16|f32|f64)")  # in PTX: in any order
 
 
 @dataclass
-class Output:
-    """An array, what it holds after a right run, and how far off an element may be: 0, not at all.
-
-    ``steady``: whether all right runs leave the same bits, as where no order of additions is left open."""
-
-    array: np.ndarray
-    expected: np.ndarray
-    allowed: float = 0.0
-    steady: bool = True
-
-
-@dataclass
-class Work:
-    """What a GPU is given. The arrays among ``args`` hold what they hold before each run.
-
-    laps     how often a stage of a ring is filled, at least; None for what has no ring
-    rounds   how often a block takes a tile or a row, where the grid is no larger than the GPU
-    copies   of the program, side by side
-    """
-
-    kernel: object
-    grid: object
-    args: list
-    outputs: list
-    shared_bytes: int = 0
-    cluster: object = None
-    laps: float | None = None
-    rounds: float = 1
-    copies: int = 1
-
-    @property
-    def blocks(self):
-        return math.prod(self.grid) if isinstance(self.grid, tuple) else self.grid
-
-    @property
-    def waves(self):
-        """How often the blocks fill all SMs, if only threads and dynamic shared memory bound how many fit."""
-        return self.blocks / (SMS * blocks_of_an_sm(self.kernel.threads, self.shared_bytes)) * self.rounds
-
-
-@dataclass
-class Entry:
-    """A row of the table.
+class Program:
+    """A program, right as far as its author and the CPU engine know.
 
     make    called with ``resident(kernel, shared_bytes)``, the blocks that a GPU holds at once: the Work
     judge   runs it, in a size for that, on the CPU engine, which raises what it finds
     """
 
     name: str
-    group: str
     make: Callable
     judge: Callable
     parameters: dict = field(default_factory=dict)
-
-
-def blocks_of_an_sm(threads, shared_bytes):
-    """How many an SM holds at once at most; registers may let it hold fewer."""
-    return occupancy(threads, None, shared_bytes, LIMITS[HOPPER]).blocks
 
 
 def most_resident(kernel, shared_bytes):
@@ -118,13 +84,17 @@ def work_of(launch, **more):
     outputs = []
     for name, array in launch.outputs.items():
         expected = launch.expected[name]
-        numbers = np.abs(expected[np.isfinite(expected)], dtype=np.float64)
-        outputs.append(Output(array, expected, launch.allowed(name) * (numbers.max(initial=0) or 1.0)))
+        outputs.append(Output(array, expected, launch.allowed(name) * largest(expected)))
     return Work(launch.kernel, launch.grid, launch.args, outputs, launch.shared_bytes, launch.cluster, **more)
 
 
+def largest(array):
+    """The largest number of an array, without its sign; 1 where all are zero."""
+    return float(np.abs(array[np.isfinite(array)], dtype=np.float64).max(initial=0)) or 1.0
+
+
 def of_pipeline(name, pipeline, laps, grows=False, **parameters):
-    """The Entry of a pipeline. ``laps`` is a function of all its parameters; ``grows``: it is run side by
+    """The Program of a pipeline. ``laps`` is a function of all its parameters; ``grows``: it is run side by
     side."""
 
     def make(resident):
@@ -132,7 +102,7 @@ def of_pipeline(name, pipeline, laps, grows=False, **parameters):
         return grown(work) if grows else work
 
     small = {key: parameters[key] for key in parameters.keys() & {"stages", "by", "groups"}}
-    return Entry(name, "pipelines", make, lambda: nd.simulate(pipeline(**small)), parameters)
+    return Program(name, make, lambda: simulate(pipeline(**small)), parameters)
 
 
 def laps_of_steps(stages, steps, **_):
@@ -166,7 +136,7 @@ def pipelines():
 
 # --- tile products of the course ------------------------------------------------------------------
 def of_product(name, build, config, m=4096, n=4096, k=2048):
-    """The Entry of C = A B^T by a kernel with this configuration; small integers, whose sums fp16 has."""
+    """The Program of C = A B^T by a kernel with this configuration; small integers, whose sums fp16 has."""
 
     def work(m, n, k):
         a, b = (np.random.default_rng(i).integers(-1, 2, (i, k)).astype(np.float16) for i in (m, n))
@@ -180,13 +150,13 @@ def of_product(name, build, config, m=4096, n=4096, k=2048):
         one = work(2 * config.rows, config.columns, 64 * (config.stages + 2))
         return judged(one)
 
-    return Entry(name, "products", lambda resident: work(m, n, k), judge, {"m": m, "n": n, "k": k})
+    return Program(name, lambda resident: work(m, n, k), judge, {"m": m, "n": n, "k": k})
 
 
 def judged(work):
     """Run a Work on the CPU engine, and compare."""
-    report = nd.simulate(work.kernel, work.grid, args=work.args, shared_bytes=work.shared_bytes,
-                         cluster=work.cluster)  # fmt: skip
+    report = simulate(work.kernel, work.grid, args=work.args, shared_bytes=work.shared_bytes,
+                      cluster=work.cluster)  # fmt: skip
     for output in work.outputs:
         off = np.abs(output.array.astype(np.float64) - output.expected.astype(np.float64))
         assert (off <= output.allowed).all(), "the CPU engine leaves another result"
@@ -223,7 +193,7 @@ def operator_inputs(workload):
 
 
 def operator_output(array, expected, steady=True):
-    return Output(array, expected, OPERATOR_ERROR * float(np.abs(expected).max()), steady)
+    return Output(array, expected, OPERATOR_ERROR * largest(expected), steady)
 
 
 def work_of_bound(bound, operands, outputs, extra=()):
@@ -232,7 +202,7 @@ def work_of_bound(bound, operands, outputs, extra=()):
 
 
 def of_variant(name):
-    """The Entry of a variant of the operator, forward."""
+    """The Program of a variant of the operator, forward."""
 
     def work(workload, resident):
         inputs, problem, arrays = operator_inputs(workload)
@@ -248,7 +218,7 @@ def of_variant(name):
     def judge():
         return judged(work(preset("tiny"), lambda *_: 2))
 
-    return Entry(name, "variants", lambda resident: work(AT_SCALE, resident), judge, {"workload": "seeds x 16"})
+    return Program(name, lambda resident: work(AT_SCALE, resident), judge, {"workload": "seeds x 16"})
 
 
 def laps_of_variant(bound):
@@ -265,7 +235,7 @@ def laps_of_variant(bound):
 
 
 def of_backward(name, **parameters):
-    """The Entry of the operator's gradients; ``parameters`` are the kernel's."""
+    """The Program of the operator's gradients; ``parameters`` are the kernel's."""
 
     def work(workload, resident):
         inputs, problem, arrays = operator_inputs(workload)
@@ -288,7 +258,7 @@ def of_backward(name, **parameters):
     def judge():
         return judged(work(preset("tiny"), None))
 
-    return Entry(name, "variants", lambda resident: work(AT_SCALE, resident), judge, parameters)
+    return Program(name, lambda resident: work(AT_SCALE, resident), judge, parameters)
 
 
 def variants():
@@ -297,94 +267,150 @@ def variants():
     yield of_backward("backward sums=fixed", sums="fixed")
 
 
-# --- side by side ---------------------------------------------------------------------------------
-class NotGrown(ValueError):
-    """A program that does not run side by side; the text says why."""
+# --- planted faults, corpus, lessons ----------------------------------------------------------------
+def of_bug(bug):
+    """The Program of a planted fault's right twin."""
+
+    def make(resident=None):
+        given = bug.arguments()
+        expected = np.asarray(given.expected)
+        outputs = [Output(given.out, expected, given.tolerance * largest(expected))]
+        return Work(bug.kernel(False), given.grid, list(given.args), outputs, given.shared_bytes)
+
+    return Program(f"bugs/{bug.name}", lambda resident: grown(make()), lambda: judged(make()))
 
 
-def grown(work, copies=None):
-    """A Work ``copies`` times side by side, each on its own copy of its arrays: as many as fill all SMs."""
-    if not isinstance(work.grid, int) or work.kernel.block:
-        raise NotGrown("its grid or its blocks have several dimensions")
-    if copies is None:
-        held = SMS * blocks_of_an_sm(work.kernel.threads, work.shared_bytes)
-        copies = math.ceil(WAVES * held / work.grid)
-    memory = _Copies(copies)
-    pairs = list(zip(work.kernel.signature.args, work.args, strict=True))
-    outputs = [replace(o, array=memory.of(o.array), expected=o.expected[None]) for o in work.outputs]
-    args = [memory.argument(arg) for arg in work.args]
-    kernel = _side_by_side(work.kernel, [memory.step(*pair) for pair in pairs])
-    cluster = (work.cluster, 1) if work.cluster else None
-    return replace(work, kernel=kernel, grid=(work.grid, copies), args=args, outputs=outputs, cluster=cluster,
-                   copies=copies)  # fmt: skip
+def of_corpus(program):
+    """The Program of a right one of tests/corpus."""
+
+    def make(resident=None):
+        args, outputs = program.args(), []
+        memory = snapshot(args)
+        replace(program, args=lambda: args).run()
+        for array, right in program.expect(*args):
+            if isinstance(array, np.ndarray) and bytes_of(owner_of(array))[0] in memory:  # else made from it
+                right = np.broadcast_to(np.array(right, array.dtype), array.shape)
+                outputs += [Output(*pair) for pair in pieces(array, right)]
+        if not outputs:
+            raise NotGrown("what it leaves is not compared as it is")
+        put_back(args, memory)
+        return Work(program.typed(), program.grid, args, outputs, program.shared_bytes, program.cluster)
+
+    def judge():
+        assert program.wrong(program.run()) == 0, "the CPU engine leaves another result"
+
+    name = f"{program.folder}/{program.topic}/{program.name}"
+    return Program(name, lambda resident: grown(make()), judge)
 
 
-class _Copies:
-    """Copies of the memory behind a kernel's arrays, one beside the other; views of it stay views."""
+def pieces(array, right):
+    """Pairs of parts whose elements lie next to each other."""
+    if array.flags.c_contiguous:
+        yield array, right
+    elif array.ndim < 2 or len(array) > MOST_PIECES:
+        raise NotGrown("the elements of what it leaves do not lie next to each other")
+    else:
+        for pair in zip(array, right, strict=True):
+            yield from pieces(*pair)
 
-    def __init__(self, count):
-        self.count, self._whole = count, {}
 
-    def of(self, array):
-        """An array of all copies of this one; the first axis is their number."""
-        whole, start = self._copied(array)
-        offset = array.__array_interface__["data"][0] - start
-        shape, strides = (self.count, *array.shape), (whole.shape[1], *array.strides)
-        return np.ndarray(shape, array.dtype, whole, offset, strides)
+def corpus():
+    """{file: its right programs}"""
+    sys.path.append(str(ROOT / "tests" / "corpus"))
+    from base import load
 
-    def _copied(self, array):
-        """(the copies as bytes, one in a line; the address of the original)"""
+    chunks = {}
+    for program in load("right", "whole", "instructions").values():
+        if not program.faults:
+            chunks.setdefault(f"{program.folder}/{program.topic}", []).append(of_corpus(program))
+    return chunks
+
+
+def lesson(name):
+    """A Program for each launch of a solved lesson, and of its checks, that ends well on the CPU engine."""
+    sys.path.append(str(ROOT / "tests" / "notebooks"))
+    os.environ[running.VARIABLE] = "cpu"
+    try:
+        import lessons
+    except ImportError as error:
+        raise NotGrown(f"lessons are played with jupytext: {error}") from None
+    launches = {}
+
+    def noting(*given, **options):
+        launch = inspect.signature(simulate).bind(*given, **options).arguments
+        kernel, args = launch["kernel"], launch.get("args", ())
+        if not isinstance(kernel, Kernel) or kernel.traced:
+            return simulate(*given, **options)
+        before = snapshot(args)
+        report = simulate(*given, **options)
+        shared = launch.get("shared_bytes") or kernel.shared_bytes
+        noted = Noted(kernel, launch["grid"], list(args), shared, launch.get("cluster"), before, snapshot(args))
+        sizes = [getattr(arg, "shape", None) for arg in args]
+        launches.setdefault((kernel.name, kernel.plain.__code__, str(noted.grid), str(sizes)), noted)
+        return report
+
+    with mock.patch.object(running, "simulate", noting), mock.patch.object(nd, "simulate", noting):
+        with contextlib.redirect_stdout(io.StringIO()):
+            lessons.play_on_gpu(name)
+    return [Program(f"lessons/{name}/{i} {noted.kernel.name}", noted.make, noted.judge)
+            for i, noted in enumerate(launches.values(), 1)]  # fmt: skip
+
+
+def arrays_of(args):
+    """The arrays among arguments and behind their tensor maps."""
+    parts = ([m.array for m in arg] if isinstance(arg, TensorMapArray) else [arg] for arg in args)
+    return [part for part in itertools.chain(*parts) if isinstance(part, np.ndarray)]
+
+
+def snapshot(args):
+    """{address: the bytes there} of the memory behind the arguments."""
+    memory = dict(bytes_of(owner_of(array)) for array in arrays_of(args))
+    return {start: content.copy() for start, content in memory.items()}
+
+
+def put_back(args, memory):
+    """Make the memory behind the arguments what it was when the ``snapshot`` was taken."""
+    for array in arrays_of(args):
         start, content = bytes_of(owner_of(array))
-        if start not in self._whole:
-            line = -(-max(content.size, 1) // UNIT) * UNIT
-            memory = mmap.mmap(-1, self.count * line)  # which begins at a page: as aligned as a GPU's memory
-            whole = np.frombuffer(memory, np.uint8).reshape(self.count, line)
-            whole[:, : content.size] = content
-            self._whole[start] = whole, array
-        return self._whole[start][0], start
-
-    def argument(self, arg):
-        """What stands for an argument of the original."""
-        if isinstance(arg, TensorMapArray):
-            if any(m.array is None for m in arg):
-                raise NotGrown("a tensor map is of no array")
-            pairs = [(m, self.of(m.array)) for m in arg]
-            return TensorMapArray(replace(m, address=each[i]) for i in range(self.count) for m, each in pairs)
-        return self.of(arg) if isinstance(arg, np.ndarray) else arg
-
-    def step(self, kind, arg):
-        """(the parameter's type, how the kernel comes from it to the argument of copy number ``copy``)"""
-        if isinstance(arg, TensorMapArray):
-            return kind, f"{{}} + uint64({MAP_BYTES * len(arg)}) * uint64(copy)"
-        if not isinstance(arg, np.ndarray):
-            if not isinstance(arg, (bool, int, float, np.number, np.bool_)):
-                raise NotGrown(f"it has an argument of type {type(arg).__name__}")
-            return kind, "{}"
-        line = self.of(arg).strides[0]
-        if not isinstance(kind, types.Array):
-            return kind, f"{{}} + uint64({line}) * uint64(copy)"
-        layout = kind.layout if kind.layout == "C" and line == arg.nbytes else "A"
-        more = {"readonly": not kind.mutable, "aligned": kind.aligned}
-        return types.Array(kind.dtype, kind.ndim + 1, layout, **more), "{}[copy]"
+        content[...] = memory[start]
 
 
-def _side_by_side(kernel, steps):
-    """The kernel that runs another on the arrays of copy number blockIdx.y."""
-    names = kernel.parameters
-    taken = ", ".join(step.format(name) for name, (_, step) in zip(names, steps, strict=True))
-    text = f"def {kernel.name}({', '.join(names)}):\n    copy = cuda.blockIdx.y\n    original({taken})\n"
-    file, original = f"<side by side: {kernel.name}>", nd.function(kernel.py_func)
-    linecache.cache[file] = len(text), None, text.splitlines(True), file
-    scope = {"cuda": cuda, "uint64": uint64, "original": original}
-    exec(compile(text, file, "exec"), scope)
-    signature = types.void(*(kind for kind, _ in steps))
-    return replace(kernel, py_func=scope[kernel.name], signature=signature)
+@dataclass
+class Noted:
+    """A launch that was seen on the CPU engine, and all memory before and after it."""
+
+    kernel: Kernel
+    grid: object
+    args: list
+    shared_bytes: int
+    cluster: object
+    before: dict
+    after: dict
+
+    def make(self, resident=None):
+        """The Work, whose outputs are the arrays that changed."""
+        outputs, steady = {}, not ADDS_FLOATS.search(self.kernel.compile().ptx)
+        put_back(self.args, self.after)
+        after = [array.copy() for array in arrays_of(self.args)]
+        put_back(self.args, self.before)
+        for array, left in zip(arrays_of(self.args), after, strict=True):
+            if left.tobytes() != array.tobytes():
+                allowed = ENGINE_ERROR * largest(left) if left.dtype.kind == "f" else 0.0
+                where = array.__array_interface__["data"][0], array.shape
+                outputs[where] = Output(array, left, allowed, steady)
+        work = Work(self.kernel, self.grid, self.args, list(outputs.values()), self.shared_bytes, self.cluster)
+        return grown(work)
+
+    def judge(self):
+        """The CPU engine was silent: else it would not have been noted."""
 
 
 # --- all ------------------------------------------------------------------------------------------
 @functools.cache
 def table():
-    """{name: Entry} of all."""
-    entries = [*pipelines(), *products(), *variants()]
-    assert len({entry.name for entry in entries}) == len(entries)
-    return {entry.name: entry for entry in entries}
+    """{what one process runs: a function that returns its Programs}"""
+    found = {p.name: [p] for p in (*pipelines(), *products(), *variants())}
+    found |= {"bugs": [of_bug(bug) for bug in BUGS.values()], **corpus()}
+    chunks = {name: functools.partial(list, programs) for name, programs in found.items()}
+    names = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
+    return chunks | {f"lessons/{name}": functools.partial(lesson, name) for name in names}

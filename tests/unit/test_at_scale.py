@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
 import at_scale  # noqa: E402
 import scaled  # noqa: E402
+from grown import WAVES, NotGrown, Output, Work, grown  # noqa: E402
 
 NOTHING = {"wrong_launches": 0, "changed_launches": 0, "inputs_written": 0}
 PIPELINES = {"copy": scaled.copy, "two_producers": scaled.two_producers, "reduction": scaled.column_sums,
@@ -26,23 +27,27 @@ GROWN = tuple(PIPELINES)
 
 def has_size(work):
     """Whether it fills all SMs and every stage as often as it has to."""
-    return work.waves >= 0.9 * scaled.WAVES and (work.laps is None or work.laps >= scaled.LAPS)
+    return work.waves >= 0.9 * WAVES and (work.laps is None or work.laps >= scaled.LAPS)
 
 
 @pytest.mark.parametrize("name", GROWN)
 def test_a_grown_program_has_its_size(name):
-    work = scaled.table()[name].make(scaled.most_resident)
+    (program,) = scaled.table()[name]()
+    work = program.make(scaled.most_resident)
     assert has_size(work) and work.copies > 1
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", scaled.table())
-def test_every_program_has_its_size_and_compiles(name):
-    entry = scaled.table()[name]
-    work = entry.make(scaled.most_resident)
-    assert has_size(work), (work.waves, work.laps)
-    assert work.kernel.compile().cubin
-    assert at_scale.verdict_of(entry) == "silent"
+@pytest.mark.parametrize("chunk", scaled.table())
+def test_every_program_has_its_size_and_compiles(chunk):
+    for program in scaled.table()[chunk]():
+        try:
+            work = program.make(scaled.most_resident)
+        except NotGrown:
+            continue
+        assert has_size(work), (program.name, work.waves, work.laps)
+        assert work.kernel.compile().cubin
+        assert at_scale.verdict_of(program) == "silent"
 
 
 # --- the loop -------------------------------------------------------------------------------------
@@ -115,9 +120,9 @@ def engine(monkeypatch):
 @pytest.mark.parametrize("name", GROWN)
 def test_side_by_side(engine, name):
     """Each copy of a program does what the program does alone, in every launch."""
-    work = scaled.grown(scaled.work_of(PIPELINES[name](steps=5)), copies=3)
+    work = grown(scaled.work_of(PIPELINES[name](steps=5)), copies=3)
     assert all(output.array.shape[0] == 3 for output in work.outputs)
-    row = at_scale.repeat(engine, work, launches=3, seconds=60)
+    row = at_scale.Repeated(engine, work).row(3, 60)
     assert row == row | {"launches": 3, **NOTHING}
 
 
@@ -132,12 +137,12 @@ def doubled(allowed=0.0, dtype=np.float32):
     """A Work that also counts its launches, which is put back before each."""
     data, times = np.arange(32, dtype=np.float32), np.zeros(1, np.uint32)
     out = np.full(32, np.nan, np.float32)
-    outputs = [scaled.Output(out, 2 * data, allowed), scaled.Output(times, np.ones_like(times))]
-    return scaled.Work(double, 1, [data, out, times], outputs)
+    outputs = [Output(out, 2 * data, allowed), Output(times, np.ones_like(times))]
+    return Work(double, 1, [data, out, times], outputs)
 
 
 def test_what_a_launch_writes_is_put_back(engine):
-    row = at_scale.repeat(engine, doubled(), launches=30, seconds=60)
+    row = at_scale.Repeated(engine, doubled()).row(30, 60)
     assert row == row | {"launches": 30, **NOTHING}
 
 
@@ -145,8 +150,8 @@ def test_what_a_launch_writes_is_put_back(engine):
 def test_wrong_elements_are_counted(engine, copies):
     work = doubled()
     work.outputs[0].expected[[3, 5, 31]] += 1
-    work = scaled.grown(work, copies)
-    row = at_scale.repeat(engine, work, launches=4, seconds=60)
+    work = grown(work, copies)
+    row = at_scale.Repeated(engine, work).row(4, 60)
     assert (row["launches"], row["wrong_launches"], row["wrong_worst"]) == (4, 4, 3 * copies)
 
 
@@ -161,7 +166,7 @@ def test_bits_that_change_are_counted(engine, monkeypatch):
             work.args[1][7] += 0.25 * (len(launches) == 3)
 
     monkeypatch.setattr(at_scale, "launch", unsteady)
-    row = at_scale.repeat(engine, work, launches=4, seconds=60)
+    row = at_scale.Repeated(engine, work).row(4, 60)
     assert (row["wrong_launches"], row["changed_launches"], row["changed_worst"]) == (0, 1, 1)
 
 
@@ -171,3 +176,59 @@ def test_what_is_wrong():
     assert not at_scale.is_wrong(right)
     for more in ({"engine": "DataRace"}, {"wrong_launches": 2}, {"changed_launches": 1}, {"error": "died"}):
         assert at_scale.is_wrong(right | more)
+
+
+# --- child processes ------------------------------------------------------------------------------
+class Scripted:
+    """A child that says what is written in ``scripts``, the next one for each; then it has ended with 0."""
+
+    scripts, skipped = [], []
+
+    def __init__(self, chunk, only, skip, launches):
+        Scripted.skipped.append(skip)
+        self.words, self.process = list(Scripted.scripts.pop(0)), SimpleNamespace(poll=lambda: 0)
+
+    def next(self, limit):
+        return self.words.pop(0) if self.words else ("lost", {"error": "died"})
+
+    def go(self, seconds):
+        assert seconds == 7
+
+    def stop(self):
+        pass
+
+
+def said(name, *words):
+    """A program's words, each but "lost" with its row."""
+    return [(word, {"error": "no end"} if word == "lost" else {"name": name, "last": word}) for word in words]
+
+
+def test_a_lost_process_is_replaced(monkeypatch):
+    """It goes on with the program after the one that hung; one that fails before it is ready is a row, too."""
+    first = said("a", "begin", "ready", "end") + said("b", "begin", "ready", "lost")
+    second = said("c", "begin", "end") + said("d", "begin", "ready", "end")
+    monkeypatch.setattr(at_scale, "Child", Scripted)
+    monkeypatch.setattr(Scripted, "scripts", [first, second])
+    monkeypatch.setattr(Scripted, "skipped", [])
+    rows = list(at_scale.ask("chunk", 10, lambda: 7))
+    assert Scripted.skipped == [0, 2]
+    assert [(row["name"], row["last"], row.get("error")) for row in rows] == [
+        ("a", "end", None), ("b", "ready", "no end"), ("c", "end", None), ("d", "end", None)]  # fmt: skip
+
+
+def test_a_process_that_cannot_begin_is_told_once(monkeypatch):
+    monkeypatch.setattr(at_scale, "Child", Scripted)
+    monkeypatch.setattr(Scripted, "scripts", [said("chunk", "lost")])
+    monkeypatch.setattr(Scripted, "__init__", lambda self, *_: (
+        setattr(self, "words", Scripted.scripts.pop(0)), setattr(self, "process", SimpleNamespace(poll=lambda: 1)),
+    ) and None)  # fmt: skip
+    assert list(at_scale.ask("chunk", 10, lambda: 7)) == [{"name": "chunk", "error": "no end"}]
+
+
+@pytest.mark.parametrize("chunk", ["bugs", "whole/look_back", "instructions/clusters"])
+def test_corpus_and_faults_side_by_side(engine, monkeypatch, chunk):
+    """What is grown of them leaves in each copy what it should."""
+    monkeypatch.setattr(scaled, "grown", lambda work: grown(work, copies=2))
+    for program in scaled.table()[chunk]()[::4]:
+        row = at_scale.Repeated(engine, program.make(None)).row(1, 60)
+        assert row == row | {"launches": 1, **NOTHING}, program.name
