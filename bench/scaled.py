@@ -22,7 +22,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from grown import SMS, NotGrown, Output, Work, blocks_of_an_sm, grown
+from grown import SMS, WAVES, NotGrown, Output, Work, blocks_of_an_sm, grown
 
 import numba_deform as nd
 from numba_deform.attention import gradients
@@ -45,6 +45,7 @@ from numba_deform.course.warpgroup_product import WarpgroupProduct
 from numba_deform.engines.cpu import simulate
 from numba_deform.engines.gpu.in_place import bytes_of, owner_of
 from numba_deform.engines.tensormap import TensorMapArray
+from numba_deform.kernels import tile_copy
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.kernels.shared.row import items
 from numba_deform.kernels.shared.tiles import stage_layout
@@ -98,7 +99,8 @@ def of_pipeline(name, pipeline, laps, grows=False, **parameters):
     side."""
 
     def make(resident):
-        work = work_of(pipeline(**parameters), laps=laps(**pipeline.checked(parameters)))
+        checked = pipeline.checked(parameters)
+        work = work_of(pipeline.function(**checked), laps=laps(**checked))  # which nobody keeps
         return grown(work) if grows else work
 
     small = {key: parameters[key] for key in parameters.keys() & {"stages", "by", "groups"}}
@@ -127,6 +129,8 @@ def pipelines():
     for stages in (1, 2, 3):
         size = dict(stages=stages, steps=64, tiles=96)
         yield of_pipeline(f"product stages={stages}", product, laps_of_steps, **size)
+    for stages in (1, 4):
+        yield of_tile_copy(f"tile copy stages={stages}", stages, warps=4)
     for by in ("mma", "wgmma"):
         for stages, groups in ((2, 1), (1, 1), (2, 2)):
             name, heads = f"attention by={by} stages={stages} groups={groups}", {1: 48, 2: 32}[groups]
@@ -134,8 +138,25 @@ def pipelines():
             yield of_pipeline(name, attention, laps_of_steps, **size)
 
 
+def of_tile_copy(name, stages, warps, side=2048):
+    """The Program that copies a tensor in boxes of 2x2 pixels."""
+
+    def work(side, blocks=None):
+        tensor = np.random.default_rng(1).standard_normal((side, side, 32), np.float32).astype(np.float16)
+        kernel, out = tile_copy.build((2, 2, 32), 2, stages, warps), np.empty_like(tensor)
+        out.view(np.uint8).fill(0xFF)
+        maps = [nd.TensorMapArray([nd.TensorMap.of(array, (32, 2, 2))]) for array in (tensor, out)]
+        tiles, held = (side // 2) ** 2, blocks_of_an_sm(kernel.threads, kernel.shared_bytes)
+        blocks = blocks or WAVES * SMS * held
+        args, laps = [*maps, side // 2, tiles], tiles / (blocks * warps) / stages
+        return Work(kernel, blocks, args, [Output(out, tensor)], kernel.shared_bytes, laps=laps)
+
+    size = dict(stages=stages, warps=warps, side=side)
+    return Program(name, lambda resident: work(side), lambda: judged(work(16, blocks=2)), size)
+
+
 # --- tile products of the course ------------------------------------------------------------------
-def of_product(name, build, config, m=4096, n=4096, k=2048):
+def of_product(name, build, config, m=6144, n=4096, k=2048):
     """The Program of C = A B^T by a kernel with this configuration; small integers, whose sums fp16 has."""
 
     def work(m, n, k):
@@ -192,6 +213,13 @@ def operator_inputs(workload):
     return inputs, problem_of(inputs), [np.ascontiguousarray(array) for array in arrays]
 
 
+@functools.lru_cache(maxsize=2)
+def operator_exact(workload):
+    """The output in float64."""
+    inputs, _, arrays = operator_inputs(workload)
+    return reference(arrays[0], inputs.spatial_shapes, inputs.level_start_index, *arrays[1:])
+
+
 def operator_output(array, expected, steady=True):
     return Output(array, expected, OPERATOR_ERROR * largest(expected), steady)
 
@@ -205,13 +233,11 @@ def of_variant(name):
     """The Program of a variant of the operator, forward."""
 
     def work(workload, resident):
-        inputs, problem, arrays = operator_inputs(workload)
+        _, problem, arrays = operator_inputs(workload)
         chosen = VARIANTS[name]
         bound = Bound(problem, chosen, chosen.configure(problem.constants), resident=resident)
         out = np.full(problem.out_shape, np.nan, arrays[0].dtype)
-        shapes = inputs.spatial_shapes, inputs.level_start_index
-        exact = reference(arrays[0], *shapes, *arrays[1:])
-        made = work_of_bound(bound, (*arrays, out), [operator_output(out, exact)])
+        made = work_of_bound(bound, (*arrays, out), [operator_output(out, operator_exact(workload))])
         made.laps, made.rounds = laps_of_variant(bound)
         return made
 
@@ -258,7 +284,8 @@ def of_backward(name, **parameters):
     def judge():
         return judged(work(preset("tiny"), None))
 
-    return Program(name, lambda resident: work(AT_SCALE, resident), judge, parameters)
+    large = AT_SCALE.replace(batch=8)  # NumPy's gradients take as long as all else
+    return Program(name, lambda resident: work(large, resident), judge, parameters)
 
 
 def variants():
