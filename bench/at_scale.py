@@ -43,7 +43,8 @@ from numba_deform.measure import record
 ROOT = Path(__file__).resolve().parents[1]
 BATCH, THREADS, ACROSS, DOWN = 25, 256, 16 * SMS, 4096  # launches; of the kernels that compare
 PREPARE, LIMIT = 300, 60  # seconds until a program is ready; on the GPU beyond its share
-GUESS = 15  # programs of a lesson, before it has been played
+LARGE = 6  # how many times longer than a small program a pipeline, a product or a variant may take
+GUESS = 4  # programs of a lesson, before it has been played
 NUMBERS = {"f2": types.float32, "f4": types.float32, "f8": types.float64, "i8": types.float64}
 NUMBA = {"f2": types.float16, "f4": types.float32, "f8": types.float64, "i8": types.int64}
 BITS = {1: types.uint8, 2: types.uint16, 4: types.uint32, 8: types.uint64}
@@ -336,18 +337,23 @@ def ask(chunk, launches, seconds, only=("",), lock=None):
             child.stop()
 
 
+def weight(chunk):
+    """How much time one of its programs may take, in that of a small one."""
+    return 1 if "/" in chunk or chunk == "bugs" else LARGE
+
+
 def run_all(gpu, chunks, options):
     """Rows of the programs of these chunks, written to the file of ``options`` after each."""
     end, rows, lock = time.monotonic() + 60 * options.minutes, [], threading.Lock()
-    waiting = sum(GUESS if chunk.startswith("lessons") else len(scaled.table()[chunk]()) for chunk in chunks)
+    waiting = sum(weight(c) * (GUESS if c.startswith("lessons") else len(scaled.table()[c]())) for c in chunks)
 
-    def share():
+    def share(own):
         nonlocal waiting
-        waiting = max(waiting - 1, 0)
-        return max(0.5, (end - time.monotonic()) / (waiting + 1))
+        waiting = max(waiting - own, 0)
+        return max(0.5, (end - time.monotonic()) * own / (waiting + own))
 
     def run(chunk):
-        for row in ask(chunk, options.launches, share, options.only, lock):
+        for row in ask(chunk, options.launches, lambda: share(weight(chunk)), options.only, lock):
             with writing:
                 rows.append(row)
                 print("WRONG" if is_wrong(row) else "right", json.dumps(row), flush=True)
@@ -362,7 +368,7 @@ def run_all(gpu, chunks, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", default=os.devnull)
+    parser.add_argument("--out", type=Path, default=Path("at_scale.json"))
     parser.add_argument("--launches", type=int, default=1000, help="of each program, if there is time")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--only", nargs="+", default=[""], help="programs whose names begin with one of these")
