@@ -37,15 +37,16 @@ def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guard
 class OnGpu:
     """A kernel's arguments, copied to the GPU for as long as this lives.
 
-    ``args`` are what a launch takes; ``copy_back`` brings what a kernel may have written into the arrays."""
+    ``args`` are what a launch takes; ``copy_back`` brings what a kernel may have written into the arrays.
+    ``memory`` knows where each array lies."""
 
     def __init__(self, gpu, kernel, args):
-        self.gpu, self._memory = gpu, _Copies(gpu)
+        self.gpu, self.memory = gpu, _Copies(gpu)
         kinds = kernel.signature.args if kernel else [None] * len(args)
         self.args = [self._moved(*pair) for pair in zip(args, kinds, strict=True)]
 
     def _moved(self, arg, kind):
-        memory = self._memory
+        memory = self.memory
         if isinstance(arg, TensorMapArray):
             moved = (replace(m, address=memory.address_of(m.array)) for m in arg)
             return DeviceArray.of(self.gpu, TensorMapArray(moved).encode_into_host())
@@ -54,7 +55,7 @@ class OnGpu:
         return memory.address_of(arg) if isinstance(arg, np.ndarray) else arg
 
     def copy_back(self):
-        self._memory.copy_back()
+        self.memory.copy_back()
 
 
 def run_launch(gpu, request, guarded=True):
