@@ -63,8 +63,8 @@ RULES = {
         ),
         rule(
             "test_wait never blocks, and try_wait may come back too soon: callers loop",
-            "PTX ISA 9.7.13.15.16", "test_wait_in_a_loop_with_naps", "peek_at_the_next_stage",
-            "one_look_is_no_wait"
+            "PTX ISA 9.7.13.15.16", "test_wait_in_a_loop_with_naps", "does_something_else_after_many_looks",
+            "peek_at_the_next_stage", "one_look_is_no_wait", "gives_up_after_many_looks"
         ),
         rule(
             "Once initialised, a barrier's bytes belong to it until inval",

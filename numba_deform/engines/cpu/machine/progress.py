@@ -66,19 +66,37 @@ class Progress:
 
     def _only_polls(self):
         """All who could run are polling. Whether nothing has changed since they last did, too often."""
+        self._count_round()
+        if self.rounds >= 2 and self._looks_long(2):
+            return True
+        return not self.rounds % LIVELOCK_ROUNDS and self._has_come_again()
+
+    def _may_give_up(self):
+        """All who could run are polling, and a copy is in flight. Whether they may do something else before it
+        lands, such as who counts its looks. Where that has come to nothing, nobody looks so long again."""
+        places = frozenset(thread.site() for thread in self.spinning)
+        if not places or places in self.execution.tireless:
+            return False
+        self._count_round()
+        if not self._has_come_again():
+            return True
+        if len(self.states) == LIVELOCK_STATES:
+            self.execution.tireless.add(places)
+        return False
+
+    def _count_round(self):
         if self.progress != self.last_progress:
             self.rounds, self.last_progress, self.states = 0, self.progress, set()
         self.rounds += 1
-        if self.rounds >= 2 and self._looks_long(2):
-            return True
-        if self.rounds % LIVELOCK_ROUNDS:
-            return False
-        # Threads that work through data, or count their attempts, are not stuck: not the same state.
+
+    def _has_come_again(self):
+        """Whether those who poll are as they were in a round before. Threads that work through data, or count
+        their attempts, are not, up to a limit."""
         state = frozenset(thread.state() for thread in self.spinning)
-        if state not in self.states and len(self.states) < LIVELOCK_STATES:
-            self.states.add(state)
-            return False
-        return True
+        if state in self.states or len(self.states) == LIVELOCK_STATES:
+            return True
+        self.states.add(state)
+        return False
 
     def _looks_long(self, looks=LOOKS):
         """Whether threads have polled that often what another block may change."""

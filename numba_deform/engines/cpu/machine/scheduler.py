@@ -109,7 +109,8 @@ class Scheduler(Progress):
                     return True
                 self._unspin()  # they may see something new
             elif copies:
-                self.land()
+                if not self._may_give_up():
+                    self.land()
                 self._unspin()
             elif self.spinning:
                 if self._only_polls():

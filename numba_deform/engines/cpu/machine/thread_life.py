@@ -25,7 +25,7 @@ from ....compiler.rewrite import REBUILT
 from ..memory.access_records import CLOCK, SITE, Write
 from ..memory.arrays import snapshot
 from ..reports.call_sites import KERNEL, describe_site, place
-from ..reports.source_loops import step_of
+from ..reports.source_loops import step_of, unread
 from ..reports.source_order import index_without_block, order_of
 
 NOWHERE = SimpleNamespace(base=0, stop=0)
@@ -113,8 +113,9 @@ class ThreadLife(greenlet):
                 if place not in known:
                     known[place] = step_of(frame.f_code, frame.f_lasti)
                 values += place[0], known[place]
+                ignored = unread(frame.f_code)
                 for name, value in frame.f_locals.items():
-                    if name[:2] != "__":  # these are typed code's own, of one statement
+                    if name[:2] != "__" and name not in ignored:  # those are typed code's own, of one statement
                         values += name, value if type(value) is int else snapshot(value)
             frame = frame.f_back
         return tuple(values)
