@@ -198,7 +198,8 @@ RULES = {
             "Who reads a value from an atomic comes after its write, and with an acquire after all that was "
             "released with it",
             "PTX ISA section 8.9", "a_release_goes_through_an_atomic", "the_last_block_resets_the_counter",
-            "look_back_with_flags_apart", "look_back_without_release"
+            "look_back_with_flags_apart", "look_back_without_release", "a_later_store_of_the_releasing_thread",
+            "another_thread_stores_after_the_release"
         ),
         rule(
             "ld.global.nc reads what nobody writes while the kernel runs",

@@ -21,6 +21,7 @@ from numba_deform.device.memory import (
     red_add_gpu_global_u32,
     red_add_release_gpu_global_u32,
     st_global_b32,
+    st_relaxed_gpu_global_b32,
     st_release_cta_global_b32,
     st_release_gpu_global_b32,
 )
@@ -194,6 +195,25 @@ def look_back_with_flags_apart(data, sums, flags, out):
         cuda.threadfence()
         cuda.atomic.exch(flags, block, 1)
         out[block] = total
+
+
+@right(
+    source="PTX ISA 8.8, release patterns: a release operation on M followed by a strong write on M",
+    grid=2, args=ints(1, 1, 1), expect=lambda data, flag, out: [(out, 1), (flag, 2)],
+)  # fmt: skip
+def a_later_store_of_the_releasing_thread(data, flag, out):
+    """The reader waits for the second value, which a relaxed store wrote: the release that the same thread made
+    there before hands on its data all the same."""
+    if cuda.threadIdx.x == 0:
+        at = global_address(flag)
+        if cuda.blockIdx.x == 0:
+            data[0] = 1
+            st_release_gpu_global_b32(at, uint32(1))
+            st_relaxed_gpu_global_b32(at, uint32(2))
+        else:
+            while ld_acquire_gpu_global_b32(at) != 2:
+                pass
+            out[0] = data[0]
 
 
 @right(

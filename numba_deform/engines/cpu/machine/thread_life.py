@@ -56,6 +56,7 @@ class ThreadLife(greenlet):
         self.foreign = {}  # what acquires have made visible of other blocks: {block: clocks}
         # By the last fence, and by atomics since: each (with scope cta, with a wider one).
         self.published = self.acquired = {}, {}, {}
+        self.released = {}  # (memory, address) -> what its last release there has handed on with each scope
         self.met = None  # the last flag that it has read, as it was then
         self.narrow_fence = None  # the scope of the last one in words, if it is narrower than the GPU
         self.last_fence = None, 0  # what its last fence lacks as a release to other blocks, in words; its clock

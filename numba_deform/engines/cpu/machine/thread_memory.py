@@ -130,8 +130,8 @@ class ThreadMemory(ThreadOrdering):
     def store_flag(self, region, address, value, wide=True, relaxed=False, size=4):
         self.pause()
         region.on_write(self, address, size, self.atomic_record((address, size), wide))
-        region.flags[address] = SyncVariable()  # what was there before is not handed on
-        self._hand_on(region.flags[address], wide, not relaxed)
+        region.flags[address] = SyncVariable()  # what others released there is not handed on
+        self._hand_on(region, address, wide, not relaxed)
         self.block.progress += 1
         put_narrow(region.bytes, address - region.base, size, value)
 
@@ -176,7 +176,7 @@ class ThreadMemory(ThreadOrdering):
         self._meet(flag, wide, acquire)
         if used and self.block.tickets:
             self.take_ticket(flag, wide)
-        self._hand_on(flag, wide, release)
+        self._hand_on(space, address, wide, release)
 
     def _change(self, space, address, data, place, change):
         old = data[place]
