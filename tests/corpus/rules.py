@@ -35,7 +35,7 @@ RULES = {
         rule(
             "A wait passes if the parity is not that of the current phase; a fresh barrier passes parity 1",
             MBARRIER, "what_a_fresh_barrier_answers", "consumer_starts_with_one",
-            "parity_flips_with_the_tile"
+            "reader_starts_with_one", "parity_flips_with_the_tile"
         ),
         rule(
             "A parity names the current phase or the one before, so a waiter must know the one before that to "
