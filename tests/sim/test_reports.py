@@ -585,7 +585,7 @@ def test_a_missed_phase_is_a_refill_only_where_its_own_bytes_were_replaced(step,
                 cuda.nanosleep(1)
             mbarrier_wait(bar, 0)
 
-    fault = expect(kind, kernel, aligned(floats(4)))
+    fault = expect(kind, kernel, aligned(floats(4)), landing="earliest")
     assert fault.barrier == "bars[0]"
     assert fault.thread == (0 if kind is faults.RefillRace else 1)
 
