@@ -174,6 +174,25 @@ def first_or_second(out):
     assert "OutOfRange" in capsys.readouterr().err
 
 
+def test_explore_leaves_what_one_run_leaves():
+    """Blocks count themselves in memory, and none is counted twice; what was not tried is said."""
+
+    @cuda.jit
+    def meet(counter, out):
+        if cuda.threadIdx.x == 0:
+            cuda.atomic.add(counter, 0, 1)
+            looks = 0
+            while cuda.atomic.add(counter, 0, 0) < 2:
+                looks += 1
+            out[cuda.blockIdx.x] = cuda.atomic.add(counter, 0, 0) + min(looks, 0)
+
+    with nd.check(explored=True) as session:
+        counter, out = cuda.to_device(np.zeros(1, np.int32)), cuda.device_array(2, np.int32)
+        meet[2, 32](counter, out)
+        assert counter.copy_to_host()[0] == 2 and out.copy_to_host().tolist() == [2, 2]
+    assert not session.faults and "meet: not complete: " in str(session)
+
+
 def test_launches_of_several_threads():
     @cuda.jit
     def kernel(out, i):
