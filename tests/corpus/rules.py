@@ -209,7 +209,7 @@ RULES = {
         rule(
             "Blocks that are resident together all get on; others begin when one ends",
             "CUDA guide, cooperative groups", "a_barrier_of_the_grid", "a_channel_between_blocks",
-            "more_blocks_than_fit"
+            "all_threads_look_together", "more_blocks_than_fit", "looks_together_for_a_third_block"
         ),
         rule(
             "An access stays inside one array",

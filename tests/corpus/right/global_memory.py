@@ -321,6 +321,33 @@ def a_barrier_of_the_grid(data, middle, count, out):
 
 
 @right(
+    source="triton-lang/triton: a loop over a scalar atomic, which all threads of a program see",
+    grid=2, block=64, args=ints(128, 128, 1, 128),
+    expect=lambda data, middle, count, out: [(out, np.roll(data, 64) * 2), (count, 2)],
+)  # fmt: skip
+def all_threads_look_together(data, middle, count, out):
+    """A barrier of the grid whose every look is handed to all threads of the block, with a barrier before it
+    and one behind it."""
+    seen = cuda.shared.array(1, int32)
+    thread = int32(64 * cuda.blockIdx.x + cuda.threadIdx.x)
+    middle[thread] = data[thread] * 2
+    cuda.threadfence()
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        cuda.atomic.add(count, 0, 1)
+    while True:
+        if cuda.threadIdx.x == 0:
+            seen[0] = cuda.atomic.add(count, 0, 0)
+        cuda.syncthreads()
+        come = seen[0]
+        cuda.syncthreads()
+        if come == 2:
+            break
+    cuda.threadfence()
+    out[thread] = middle[thread ^ 64]
+
+
+@right(
     source="CUDA toolkit, cooperative_groups/details/sync.h: the top bit of the barrier's word flips",
     grid=BLOCKS, args=words(96, 1, 96, 96),
     expect=lambda data, bar, middle, out: [(out, data[::-1] + 2), (bar & 0x7FFFFFFF, 0)],

@@ -12,6 +12,7 @@ from .named_barrier import NamedBarrier
 from .warp import Warp
 
 LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
+ROUNDS = 16  # of those in which something changed, after which it is seen whether all is as it was before
 # Who polls so may well wait for another block: two looks are enough before that one has its turn, and
 # so many even if they change something themselves.
 SHORT, LOOKS = ("flag", "atomic"), 500
@@ -97,6 +98,27 @@ class Progress:
             return True
         self.states.add(state)
         return False
+
+    def _goes_round(self):
+        """Those who poll change something in each round, if only that others come to a barrier. Whether all is
+        as it was in a round before: then the block is no further than there."""
+        if self.looks % self.stride:
+            return False
+        self.stride = ROUNDS
+        polling = hash(frozenset(thread.state() for thread in self.spinning))
+        if polling not in self.round_states:  # most have a count of their own
+            self.round_states[polling] = None
+            return False
+        memory = (bytes(each.bytes) for each in (self.shared, *self.globals.regions))
+        barriers = ((b.name, b.state()) for b in (*self.barriers.live.values(), *self.named.values()))
+        threads = (thread.state() for thread in self.threads if not thread.dead)
+        state = hash((*threads, *memory, *barriers, len(self.copies)))
+        progress = self.round_states.setdefault(state, self.progress)
+        if progress == self.progress or any(thread.hides_rounds() for thread in self.spinning):
+            return False
+        self.progress, self.spun, self.round_states = progress, progress, {polling: None, state: progress}
+        self.stride = 1
+        return True
 
     def _looks_long(self, looks=LOOKS):
         """Whether threads have polled that often what another block may change."""

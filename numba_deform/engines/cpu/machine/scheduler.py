@@ -107,7 +107,8 @@ class Scheduler(Progress):
             elif self.spinning and self.progress != self.spun:
                 if self._looks_long():
                     return True
-                self._unspin()  # they may see something new
+                if not self._goes_round():
+                    self._unspin()  # they may see something new
             elif copies:
                 if not self._may_give_up():
                     self.land()

@@ -25,7 +25,7 @@ from ....compiler.rewrite import REBUILT
 from ..memory.access_records import CLOCK, SITE, Write
 from ..memory.arrays import snapshot
 from ..reports.call_sites import KERNEL, describe_site, place
-from ..reports.source_loops import step_of, unread
+from ..reports.source_loops import Loops, step_of, unread
 from ..reports.source_order import index_without_block, order_of
 
 NOWHERE = SimpleNamespace(base=0, stop=0)
@@ -62,6 +62,7 @@ class ThreadLife(greenlet):
         self.last_fence = None, 0  # what its last fence lacks as a release to other blocks, in words; its clock
         self.old_token = None  # its last wait by a token of a phase before its last arrival: an OldToken
         self.reads = 0  # in a row, without a pause
+        self.vain = 0  # atomics in a row that have changed nothing
         self.groups = {}  # of copies, by kind: "bulk" and "cp.async"
         self.fenced = False  # whether it has executed a wgmma.fence
         self.attach()
@@ -120,6 +121,10 @@ class ThreadLife(greenlet):
                         values += name, value if type(value) is int else snapshot(value)
             frame = frame.f_back
         return tuple(values)
+
+    def hides_rounds(self):
+        """Whether it may be in another round of a loop although its state is the same."""
+        return Loops.around(self.calls()).hidden
 
     def fault(self, kind, what, about=None):
         return self.fault_at(kind, what, self.site(), about)

@@ -9,7 +9,7 @@ from ..memory.access_faults import bad_read, undefined_use
 from ..memory.access_records import UNWRITTEN
 from ..memory.same_value import decide
 from ..memory.scalars import WORD, Undefined, UndefinedUse, dtype_of, put, put_narrow, unpack
-from ..memory.shadow_memory import MANY_READS
+from ..memory.shadow_memory import MANY_READS, MANY_VAIN
 from ..memory.vector_clocks import SyncVariable
 from ..reports.call_sites import result_used
 from .thread_life import NOWHERE
@@ -184,9 +184,11 @@ class ThreadMemory(ThreadOrdering):
         if new is not None and new != old:
             data[place] = new
             self.block.progress += 1
-        else:  # more likely than a read to be a poll
+            self.vain = 0
+        else:  # more likely than a read to be a poll, and if others are waited for in between
+            self.vain += 1
             self.reads += 10
-            if self.reads > MANY_READS:
+            if self.reads > MANY_READS or self.vain > MANY_VAIN:
                 self.poll("atomic", space, address)
         self.time += COST.atomic
         return old
