@@ -223,7 +223,7 @@ RULES = {
         rule(
             "Shared and local memory hold garbage until they are written",
             "CUDA guide, shared memory", "transpose_with_padding", "shared_memory_is_not_zero",
-            "accumulator_never_set"
+            "zip_with_a_longer_array", "accumulator_never_set", "zip_comes_to_what_is_not_set"
         ),
         rule(
             "Fields of a record are memory",
