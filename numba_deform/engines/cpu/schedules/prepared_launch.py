@@ -192,6 +192,7 @@ class PreparedLaunch:
             except OutOfTime as error:
                 raise watchdog.fault(launch, error) from None
         report.copies += launch.copies_issued
+        report.notes |= dict.fromkeys(launch.load_places.swizzled())
         report.waived = waivers.added(report.waived, launch.waived.totals())
         for switches, cycles, static_bytes in blocks:
             report.switches += switches
