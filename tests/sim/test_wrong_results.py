@@ -105,7 +105,7 @@ def test_a_swizzle_on_one_side():
     (attention, "(x.reshape(-1, SIDE), tiles)", "(x.reshape(-1, SIDE), (SIDE, SIDE))"),
 ])  # fmt: skip
 def test_another_swizzle_than_the_array_has(pipeline, line, wrong, tmp_path, monkeypatch):
-    """The map has one and the array none, and the reverse: beside wrong numbers, and in a report without any."""
+    """The map has one and the array none, and the reverse: beside wrong numbers, and without any."""
     monkeypatch.setattr("numba_deform.kernels.pipelines.PIPELINES", {})
     file = Path(inspect.getfile(pipeline.function))
     text = file.read_text()

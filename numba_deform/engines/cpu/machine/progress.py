@@ -6,6 +6,7 @@ from ... import faults
 from ...waiting import Wait, blame, draw
 from ..memory.shadow_memory import ShadowMemory
 from ..reports.call_sites import place
+from ..reports.source_loops import Loops
 from ..reports.source_order import depth_of
 from .cross_block_barrier import CrossBlockBarrier
 from .named_barrier import NamedBarrier
@@ -114,7 +115,7 @@ class Progress:
         threads = (thread.state() for thread in self.threads if not thread.dead)
         state = hash((*threads, *memory, *barriers, len(self.copies)))
         progress = self.round_states.setdefault(state, self.progress)
-        if progress == self.progress or any(thread.hides_rounds() for thread in self.spinning):
+        if progress == self.progress or any(Loops.around(t.calls()).hidden for t in self.spinning):
             return False
         self.progress, self.spun, self.round_states = progress, progress, {polling: None, state: progress}
         self.stride = 1

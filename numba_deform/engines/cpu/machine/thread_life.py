@@ -25,7 +25,7 @@ from ....compiler.rewrite import REBUILT
 from ..memory.access_records import CLOCK, SITE, Write
 from ..memory.arrays import snapshot
 from ..reports.call_sites import KERNEL, describe_site, place
-from ..reports.source_loops import Loops, step_of, unread
+from ..reports.source_loops import step_of, unread
 from ..reports.source_order import index_without_block, order_of
 
 NOWHERE = SimpleNamespace(base=0, stop=0)
@@ -121,10 +121,6 @@ class ThreadLife(greenlet):
                         values += name, value if type(value) is int else snapshot(value)
             frame = frame.f_back
         return tuple(values)
-
-    def hides_rounds(self):
-        """Whether it may be in another round of a loop although its state is the same."""
-        return Loops.around(self.calls()).hidden
 
     def fault(self, kind, what, about=None):
         return self.fault_at(kind, what, self.site(), about)

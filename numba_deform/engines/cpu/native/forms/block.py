@@ -47,9 +47,6 @@ class NativeThread(Thread):
     def site(self):
         return None if self.dead else self.here()
 
-    def hides_rounds(self):
-        return False  # the frame holds all
-
     def state(self):
         """As of an interpreted thread: the coroutine's frame holds its variables."""
         frame = ctypes.string_at(self.words[layout.HANDLE], self.words[layout.FRAME])
