@@ -117,6 +117,14 @@ class Session:
             finally:
                 keep(self)
 
+    def found(self, fault, name):
+        """Note a fault of the program's that is none of one launch."""
+        with ONE_AT_A_TIME:
+            try:
+                self._note(Finding(fault, name, program_line(), (1,), (1,)))
+            finally:
+                keep(self)
+
     def _judge(self, launched):
         name, where = launched.kernel.py_func.__qualname__, launched.where or program_line()
         self.launches += 1
@@ -249,5 +257,5 @@ def stand_ins(session):
     """Inside, this process's launches go to ``session``."""
     from . import driver, triton_driver  # not above: on a machine without numba-cuda the words are still there
 
-    with driver.stand_in(session.judge), triton_driver.stand_in(session.judge, session.note):
+    with driver.stand_in(session.judge, session.found), triton_driver.stand_in(session.judge, session.note):
         yield

@@ -4,6 +4,7 @@ import gc
 import importlib
 import json
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -191,6 +192,33 @@ def test_explore_leaves_what_one_run_leaves():
         meet[2, 32](counter, out)
         assert counter.copy_to_host()[0] == 2 and out.copy_to_host().tolist() == [2, 2]
     assert not session.faults and "meet: not complete: " in str(session)
+
+
+def test_an_operation_of_a_reduction_that_does_not_commute():
+    """It is tried once in the other order of its operands."""
+
+    @cuda.reduce
+    def minus(a, b):
+        return a - b
+
+    @cuda.reduce
+    def larger(a, b):
+        return a if a > b else b
+
+    @cuda.reduce
+    def total(a, b):
+        return a + b
+
+    for dtype in (np.int64, np.float32):
+        values = np.random.default_rng(1).integers(-50, 50, 300).astype(dtype)
+        with nd.check() as session:
+            for reduction in (minus, larger, total, minus):
+                reduction(cuda.to_device(values))
+            assert total(values) == values.sum()
+        (found,) = session.faults
+        assert type(found.fault).__name__ == "NotCommutative" and found.count == 1
+        assert re.search(r"minus\(.*\) is .*, and minus\(.*\) is ", str(found.fault))
+        assert found.fault.source == "@cuda.reduce" and "minus" in str(session)
 
 
 def test_launches_of_several_threads():
