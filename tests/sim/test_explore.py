@@ -309,7 +309,7 @@ def test_a_wait_has_one_place():
     assert both([[("arrive", 0)], [("wait", 0, 0)]], (1,)) == (1, 1)
     # A fresh barrier passes parity 1; later the wait needs another phase, which never comes.
     seen, _ = found([[("arrive", 0)], [("wait", 0, 1)]], (1,), True, 100)
-    assert "MissingArrivals" in seen and len(seen) == 2
+    assert "FreshBarrierPassed" in seen and len(seen) == 2
 
 
 def test_landings_commute():
