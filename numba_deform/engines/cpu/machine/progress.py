@@ -66,7 +66,7 @@ class Progress:
         fault.waiver = getattr(what, "waiver", None)
         return fault
 
-    def _only_polls(self):
+    def only_polls(self):
         """All who could run are polling. Whether nothing has changed since they last did, too often."""
         self._count_round()
         if self.rounds >= 2 and self._looks_long(2):

@@ -114,7 +114,7 @@ class Scheduler(Progress):
                     self.land()
                 self._unspin()
             elif self.spinning:
-                if self._only_polls():
+                if self.only_polls():
                     return True
                 self._unspin()
             elif self._waits_outside():
