@@ -129,8 +129,10 @@ def _early_reader(pair):
     if pair.kind is READ or pair.other.kind is not READ:
         return None
     before = [wait for wait in reader.waits.items() if wait[1][3] <= pair.other.clock]
+    # Who has waited for the reader comes after it: what that passes may tell it of free stages.
+    behind = any(wait[0] >= 0 and b in reader.arrivals for b, wait in thread.waits.items())
     for barrier, (phase, site, _, last) in before:
-        if phase < 0 and not barrier.phase and last == max(wait[3] for _, wait in before):
+        if phase < 0 and not barrier.phase and not behind and last == max(wait[3] for _, wait in before):
             return Cause(
                 f"Wait there for phase 0, with parity 0: {PARITY}.", faults.FreshBarrierPassed.rule,
                 f"; its wait on {barrier.name}, at {thread.at(site)}, returned before any phase was over",
