@@ -377,6 +377,11 @@ class WrongResult(SimFault):
         return path
 
 
+class NotCommutative(SimFault):
+    """An operation of ``cuda.reduce`` that depends on the order of its operands."""
+    rule = "cuda.reduce takes elements and results of parts in any order: its operation has to be commutative."
+    cure = "Reduce by an operation for which f(a, b) is f(b, a), or write a kernel that keeps the order."
+
 class NothingRan(SimFault):
     """A kernel whose PTX has no instruction but ret: nothing was judged."""
     rule = "A kernel does something: what the compiler has left out cannot be judged."

@@ -1,6 +1,6 @@
 """A stand-in for the CUDA driver: numba-cuda's own host code runs, and each launch goes elsewhere.
 
-    with stand_in(run):
+    with stand_in(run, note):
         kernel[grid, block](array)     # -> run(Launched(..))
 
 Device memory is host memory, streams do at once what they are told, and there is one device, a Hopper GPU.
@@ -31,6 +31,7 @@ from numba.cuda.compiler import compile_cuda
 from numba.cuda.core import config
 from numba.cuda.core.errors import NumbaPerformanceWarning
 from numba.cuda.cudadrv import devicearray, devices, driver, nvvm
+from numba.cuda.kernels.reduction import Reduce
 from numba.cuda.launchconfig import current_launch_config
 from numba.cuda.memory_management import nrt
 from numba.cuda.np.numpy_support import as_dtype
@@ -40,6 +41,7 @@ from ..engines.cpu.frontends.numba_python.arguments import parts
 from ..engines.cpu.memory.scalars import start_of
 from ..engines.faults import KernelError
 from .callers import program_frame
+from .reductions import reduce
 
 CAPABILITY, BLOCKS_PER_SM, MULTIPROCESSORS = (9, 0), 8, 132
 ATTRIBUTES = {
@@ -435,9 +437,10 @@ class Counts:
 
 
 @contextlib.contextmanager
-def stand_in(run):
-    """Inside, numba-cuda in this process uses the host's memory, and hands each launch to ``run``. Kernels that
-    are compiled inside, and arrays that are made inside, are of no use afterwards."""
+def stand_in(run, note):
+    """Inside, numba-cuda in this process uses the host's memory, and hands each launch to ``run``; ``note``
+    is called with a fault that is none of one launch, and a name. Kernels that are compiled inside, and arrays
+    that are made inside, are of no use afterwards."""
     host, found, is_open = HostDriver(), driver.driver, [True]
     functions = [name for name in vars(found) if name.startswith("cu")]  # bound by a driver that is there
     changes = [
@@ -451,6 +454,7 @@ def stand_in(run):
         mock.patch.object(dispatcher._Kernel, "__getattr__", when_asked, create=True),
         mock.patch.object(dispatcher._Kernel, "bind", lambda self: None),
         mock.patch.object(dispatcher._Kernel, "launch", functools.partialmethod(launch, run)),
+        mock.patch.object(Reduce, "__call__", functools.partialmethod(reduce, Reduce.__call__, note, set())),
         *(mock.patch.object(driver, f, while_open(getattr(driver, f), is_open)) for f in FINALIZERS),
     ]
     with contextlib.ExitStack() as stack:

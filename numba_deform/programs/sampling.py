@@ -3,7 +3,6 @@
 import math
 import random
 
-import numpy as np
 from numba import typeof, types
 from numba.cuda.np.numpy_support import as_dtype
 
@@ -72,12 +71,3 @@ def _value(kind, value):
     if isinstance(kind, types.Boolean):
         return bool(value)
     return as_dtype(kind).type(value) if isinstance(kind, types.Number) else value
-
-
-def arrays(values):
-    """The writeable arrays among arguments, also in tuples, each with what it holds now."""
-    for value in values:
-        if isinstance(value, tuple):
-            yield from arrays(value)
-        elif isinstance(value, np.ndarray) and value.flags.writeable:
-            yield value, value.copy()

@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ..engines.cpu import SimFault, explore, simulate
+from ..engines.cpu.frontends.numba_python.arguments import writeable
 from ..engines.cpu.schedules.executors import ONE_AT_A_TIME, NotSent, check_executor
 from ..engines.faults import Deadlock, Livelock, Unfinished
 from ..engines.shapes import shape_of
@@ -15,7 +16,7 @@ from ..engines.waivers import names as waivers
 from .callers import program_line
 from .children import keep, watched
 from .progress import Progress
-from .sampling import LARGE, NotRunnable, Rest, arrays, sample
+from .sampling import LARGE, NotRunnable, Rest, sample
 from .summary import text
 
 TIMEOUT = 3600.0  # seconds for one schedule of a launch
@@ -120,6 +121,14 @@ class Session:
             finally:
                 keep(self)
 
+    def found(self, fault, name):
+        """Note a fault of the program's that is none of one launch."""
+        with ONE_AT_A_TIME:
+            try:
+                self._note(Finding(fault, name, program_line(), (1,), (1,)))
+            finally:
+                keep(self)
+
     def _judge(self, launched):
         name, where = launched.kernel.py_func.__qualname__, launched.where or program_line()
         self.launches += 1
@@ -135,7 +144,11 @@ class Session:
         saved = list(arrays(launched.args))
         try:
             if self.explored:
-                self._sent(explore, name, *call, timeout=self.timeout, waive=self.waive, cluster=self.cluster)
+                put_back = _as_now(launched)
+                options = {"timeout": self.timeout, "waive": self.waive, "cluster": self.cluster}
+                if not (tried := self._sent(explore, name, *call, **options)).complete:
+                    self.note(f"{name}: {tried}")
+                put_back()
             rest = None if blocks * threads <= self.large else self._rest(launched, name)
             report = self._sampled(name, launched, call, rest) if rest else self._simulated(name, call)
         except SimFault as fault:
@@ -195,15 +208,14 @@ class Session:
         """Judge some blocks and run the others. A block that fails unjudged is judged from the start, and where
         no rule is broken so, all are."""
         grid = shape_of("grid", launched.grid)
-        judged, saved = sample(grid), list(arrays(launched.args))
+        judged, put_back = sample(grid), _as_now(launched)
         report = self._simulated(name, call, judged)
         failed = rest(judged, self.progress)
         if failed is None:
             self.unjudged += math.prod(grid) - len(judged)
             return report
         for only in ([*judged, failed], None):
-            for array, before in saved:
-                array[...] = before
+            put_back()
             report = self._simulated(name, call, only)
         return report
 
@@ -216,6 +228,18 @@ class Session:
         )
         if self.stop and not known.suppressed:
             raise finding.fault
+
+
+def _as_now(launched):
+    """A function that puts back what the arrays that a launch can write hold now."""
+    held = (array for _, _, array in getattr(launched.kernel, "held", ()))
+    saved = [(array, array.copy()) for array in writeable((*launched.args, *held))]
+
+    def put_back():
+        for array, before in saved:
+            array[...] = before
+
+    return put_back
 
 
 def suppressions(file):
@@ -254,5 +278,5 @@ def stand_ins(session):
     """Inside, this process's launches go to ``session``."""
     from . import driver, triton_driver  # not above: on a machine without numba-cuda the words are still there
 
-    with driver.stand_in(session.judge), triton_driver.stand_in(session.judge, session.note):
+    with driver.stand_in(session.judge, session.found), triton_driver.stand_in(session.judge, session.note):
         yield

@@ -35,7 +35,7 @@ RULES = {
         rule(
             "A wait passes if the parity is not that of the current phase; a fresh barrier passes parity 1",
             MBARRIER, "what_a_fresh_barrier_answers", "consumer_starts_with_one",
-            "parity_flips_with_the_tile"
+            "reader_starts_with_one", "parity_flips_with_the_tile"
         ),
         rule(
             "A parity names the current phase or the one before, so a waiter must know the one before that to "
@@ -63,8 +63,8 @@ RULES = {
         ),
         rule(
             "test_wait never blocks, and try_wait may come back too soon: callers loop",
-            "PTX ISA 9.7.13.15.16", "test_wait_in_a_loop_with_naps", "peek_at_the_next_stage",
-            "one_look_is_no_wait"
+            "PTX ISA 9.7.13.15.16", "test_wait_in_a_loop_with_naps", "does_something_else_after_many_looks",
+            "peek_at_the_next_stage", "one_look_is_no_wait", "gives_up_after_many_looks"
         ),
         rule(
             "Once initialised, a barrier's bytes belong to it until inval",
@@ -198,7 +198,8 @@ RULES = {
             "Who reads a value from an atomic comes after its write, and with an acquire after all that was "
             "released with it",
             "PTX ISA section 8.9", "a_release_goes_through_an_atomic", "the_last_block_resets_the_counter",
-            "look_back_with_flags_apart", "look_back_without_release"
+            "look_back_with_flags_apart", "look_back_without_release", "a_later_store_of_the_releasing_thread",
+            "another_thread_stores_after_the_release"
         ),
         rule(
             "ld.global.nc reads what nobody writes while the kernel runs",
@@ -208,7 +209,7 @@ RULES = {
         rule(
             "Blocks that are resident together all get on; others begin when one ends",
             "CUDA guide, cooperative groups", "a_barrier_of_the_grid", "a_channel_between_blocks",
-            "more_blocks_than_fit"
+            "all_threads_look_together", "more_blocks_than_fit", "looks_together_for_a_third_block"
         ),
         rule(
             "An access stays inside one array",
@@ -222,7 +223,7 @@ RULES = {
         rule(
             "Shared and local memory hold garbage until they are written",
             "CUDA guide, shared memory", "transpose_with_padding", "shared_memory_is_not_zero",
-            "accumulator_never_set"
+            "zip_with_a_longer_array", "accumulator_never_set", "zip_comes_to_what_is_not_set"
         ),
         rule(
             "Fields of a record are memory",

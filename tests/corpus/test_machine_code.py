@@ -14,7 +14,7 @@ INTERPRETED = {
     "parts of arrays, and views": [
         "rows_and_slices", "rows_of_a_local_array", "dynamic_memory_in_slices", "one_buffer_for_two_types",
     ],
-    "loops over tuples": ["tuples_as_arguments", "tuples_and_defaults"],
+    "loops over tuples": ["tuples_as_arguments", "tuples_and_defaults", "zip_with_a_longer_array"],
     "complex numbers": ["complex_numbers"],
     "functions and reductions of arrays": ["functions_of_arrays", "reductions_of_shared_memory"],
     "dates": ["days_and_weeks"],

@@ -4,6 +4,7 @@ import gc
 import importlib
 import json
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -226,6 +227,52 @@ def first_or_second(out):
     assert main(["check", program]) == 0
     assert main(["check", "--explore", program]) == 1
     assert "OutOfRange" in capsys.readouterr().err
+
+
+def test_explore_leaves_what_one_run_leaves():
+    """Blocks count themselves in memory, and none is counted twice; what was not tried is said."""
+
+    @cuda.jit
+    def meet(counter, out):
+        if cuda.threadIdx.x == 0:
+            cuda.atomic.add(counter, 0, 1)
+            looks = 0
+            while cuda.atomic.add(counter, 0, 0) < 2:
+                looks += 1
+            out[cuda.blockIdx.x] = cuda.atomic.add(counter, 0, 0) + min(looks, 0)
+
+    with nd.check(explored=True) as session:
+        counter, out = cuda.to_device(np.zeros(1, np.int32)), cuda.device_array(2, np.int32)
+        meet[2, 32](counter, out)
+        assert counter.copy_to_host()[0] == 2 and out.copy_to_host().tolist() == [2, 2]
+    assert not session.faults and "meet: not complete: " in str(session)
+
+
+def test_an_operation_of_a_reduction_that_does_not_commute():
+    """It is tried once in the other order of its operands."""
+
+    @cuda.reduce
+    def minus(a, b):
+        return a - b
+
+    @cuda.reduce
+    def larger(a, b):
+        return a if a > b else b
+
+    @cuda.reduce
+    def total(a, b):
+        return a + b
+
+    for dtype in (np.int64, np.float32):
+        values = np.random.default_rng(1).integers(-50, 50, 300).astype(dtype)
+        with nd.check() as session:
+            for reduction in (minus, larger, total, minus):
+                reduction(cuda.to_device(values))
+            assert total(values) == values.sum()
+        (found,) = session.faults
+        assert type(found.fault).__name__ == "NotCommutative" and found.count == 1
+        assert re.search(r"minus\(.*\) is .*, and minus\(.*\) is ", str(found.fault))
+        assert found.fault.source == "@cuda.reduce" and "minus" in str(session)
 
 
 def test_launches_of_several_threads():

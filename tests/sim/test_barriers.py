@@ -1350,7 +1350,7 @@ def test_an_endless_loop_with_barriers_ends_too():
 def test_a_timeout_does_not_reach_the_next_run():
     def long(out):
         while out[0] == 0:
-            out[1] = 1
+            out[1] += 1
 
     def short(out):
         out[0] = 1

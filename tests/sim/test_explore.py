@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 
 import numpy as np
 import pytest
@@ -308,7 +309,7 @@ def test_a_wait_has_one_place():
     assert both([[("arrive", 0)], [("wait", 0, 0)]], (1,)) == (1, 1)
     # A fresh barrier passes parity 1; later the wait needs another phase, which never comes.
     seen, _ = found([[("arrive", 0)], [("wait", 0, 1)]], (1,), True, 100)
-    assert "MissingArrivals" in seen and len(seen) == 2
+    assert "FreshBarrierPassed" in seen and len(seen) == 2
 
 
 def test_landings_commute():
@@ -418,17 +419,17 @@ def aligned(words):
     return data[-(data.ctypes.data % 16) // 4 % 4 :][:words]
 
 
-@pytest.mark.parametrize("retries", [1, 2, 5])
+@pytest.mark.parametrize("retries", [1, 2, 5, 40])
 def test_a_try_wait_gives_up(retries):
     args = aligned(4), np.zeros(32, np.int64)
     simulate(tried(retries, True), 1, 64, args)  # in this order it does not
     with pytest.raises(faults.InFlightRead) as caught:
-        explore(tried(retries, True), 1, 64, args, limit=20)
+        explore(tried(retries, True), 1, 64, args, limit=20 + retries)
     assert "tile[0]" in caught.value.source
     again = replay(tried(retries, True), 64, args, caught.value.seed)
     assert str(again) == str(caught.value)
     result = explore(tried(retries, False), 1, 64, (aligned(4), np.zeros(32, np.int64)))
-    assert result.complete and result.results == 2 and result.schedules < 50
+    assert result.complete == (retries < 40) and result.results == 2 and result.schedules < 200
 
 
 def counted(data, out):
@@ -455,9 +456,11 @@ def counted(data, out):
 
 
 def test_waits_that_do_something_meanwhile():
+    """There is no end of the numbers of looks that it may take."""
     args = aligned(4), np.zeros(32, np.int64)
     result = explore(counted, 1, 64, args)
-    assert result.complete and result.results > 1
+    assert not result.complete and result.results > 1
+    assert re.search(r"each look at test_explore.py:\d+, test_explore.py:\d+ changes something", str(result))
 
 
 def two_locks(second, take):

@@ -585,7 +585,7 @@ def test_a_missed_phase_is_a_refill_only_where_its_own_bytes_were_replaced(step,
                 cuda.nanosleep(1)
             mbarrier_wait(bar, 0)
 
-    fault = expect(kind, kernel, aligned(floats(4)))
+    fault = expect(kind, kernel, aligned(floats(4)), landing="earliest")
     assert fault.barrier == "bars[0]"
     assert fault.thread == (0 if kind is faults.RefillRace else 1)
 
@@ -670,3 +670,28 @@ def test_arrays_made_in_one_statement_have_their_own_names():
 
     expect(faults.UninitialisedRead, neighbours, nans(32), words="reads first[31]")
     expect(faults.BadCount, beside_an_address, nans(32), words="initialises bar[byte 0]")
+
+
+def test_a_producer_that_passes_a_fresh_barrier_is_not_blamed_for_a_race():
+    """It reads a number behind its copy, which a consumer changes: its wait for the empty stage is right."""
+
+    def kernel(values, out):
+        bar, tid = two_barriers(1, 32), cuda.threadIdx.x
+        tile, note = cuda.shared.array(4, float32, alignment=16), cuda.shared.array(1, float32)
+        if tid == 0:
+            note[0] = 1
+        cuda.syncthreads()
+        if tid == 0:
+            mbarrier_wait(bar + 8, 1)
+            mbarrier_arrive_expect_tx(bar, 16)
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+            out[32] = note[0]
+        elif tid >= 32:
+            mbarrier_wait(bar, 0)
+            if tid == 32:
+                note[0] = 2
+            out[tid - 32] = tile[tid % 4]
+            mbarrier_arrive(bar + 8)
+
+    fault = expect(faults.DataRace, kernel, aligned(floats(4)), nans(33), block=64)
+    assert fault.source in ("note[0] = 2", "out[32] = note[0]")

@@ -1,13 +1,20 @@
 """What WrongResult says of wrong numbers: where they are, who wrote them, and what stands there instead."""
 
+import inspect
 import pickle
+import re
+import runpy
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numba import cuda
 
 import numba_deform as nd
+from numba_deform.course.pipelines.attention import attention
+from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.product import product
 from numba_deform.engines.faults import WrongResult
 
 ROWS, STEPS, SIDE = 8, 6, 64
@@ -90,6 +97,25 @@ def test_a_swizzle_on_one_side():
     words = "all hold what belongs in chunk c ^ (r % 8) of their row r, c being their own 16-byte chunk:"
     assert any(words + " a swizzle of 128B, on one side alone" in line for line in said)
     assert any("rows that leave 1-7 when divided by 8" in line for line in said)
+
+
+@pytest.mark.parametrize("pipeline, line, wrong", [
+    (copy, "TensorMap.of(data, (32, rows))", 'TensorMap.of(data, (32, rows), swizzle="128B")'),
+    (product, "TensorMap.of(m, tile)", "TensorMap.of(m, (SIDE, SIDE))"),
+    (attention, "(x.reshape(-1, SIDE), tiles)", "(x.reshape(-1, SIDE), (SIDE, SIDE))"),
+])  # fmt: skip
+def test_another_swizzle_than_the_array_has(pipeline, line, wrong, tmp_path, monkeypatch):
+    """The map has one and the array none, and the reverse: beside wrong numbers, and without any."""
+    monkeypatch.setattr("numba_deform.kernels.pipelines.PIPELINES", {})
+    file = Path(inspect.getfile(pipeline.function))
+    text = file.read_text()
+    assert text.count(line) == 1
+    (tmp_path / file.name).write_text(text.replace(line, wrong))
+    launch = runpy.run_path(tmp_path / file.name)[pipeline.name]()
+    words = re.compile(r"has swizzle='(128B|none)', and .*, which it fills at .*, swizzle='(?!\1)")
+    assert any(words.search(said) for said in lines_of(launch))
+    bare = nd.Launch(launch.kernel, launch.grid, launch.args)
+    assert words.search(str(nd.simulate(bare)))
 
 
 def test_lanes_that_write_something_else():

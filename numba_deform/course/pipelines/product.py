@@ -12,7 +12,7 @@ warp_product = nd.WarpProduct(SIDE).functions()
 @nd.pipeline
 def product(stages=3, steps=4, tiles=1):
     """C = A B^T on tensor cores, with tiles x tiles blocks of 64 x 64, through a ring of stages."""
-    tile = nd.Array((stages, SIDE, SIDE), nd.float16, alignment=1024)
+    tile = nd.Array((stages, SIDE, SIDE), nd.float16, swizzle="128B")
     shared = nd.Shared(a=tile, b=tile, ring=nd.Ring(stages, empty=32 * WARPS))
 
     @nd.kernel(threads=32 * WARPS + 32, shared=shared)
@@ -38,7 +38,7 @@ def product(stages=3, steps=4, tiles=1):
                 state = ring.advance(state)
 
     a, b = np.random.default_rng(1).integers(-4, 4, (2, SIDE * tiles, SIDE * steps)).astype(np.float16)
-    maps = [nd.TensorMapArray([nd.TensorMap.of(m, (SIDE, SIDE), swizzle="128B")]) for m in (a, b)]
+    maps = [nd.TensorMapArray([nd.TensorMap.of(m, tile)]) for m in (a, b)]
     c = a.astype(np.float32) @ b.T.astype(np.float32)
     args, bytes = [*maps, np.empty_like(c), steps], a.nbytes + b.nbytes + c.nbytes
     return nd.Launch(product, (tiles, tiles), args, {"out": c}, bytes=bytes, flops=2 * c.size * SIDE * steps)

@@ -21,6 +21,7 @@ from numba_deform.device.memory import (
     red_add_gpu_global_u32,
     red_add_release_gpu_global_u32,
     st_global_b32,
+    st_relaxed_gpu_global_b32,
     st_release_cta_global_b32,
     st_release_gpu_global_b32,
 )
@@ -197,6 +198,25 @@ def look_back_with_flags_apart(data, sums, flags, out):
 
 
 @right(
+    source="PTX ISA 8.8, release patterns: a release operation on M followed by a strong write on M",
+    grid=2, args=ints(1, 1, 1), expect=lambda data, flag, out: [(out, 1), (flag, 2)],
+)  # fmt: skip
+def a_later_store_of_the_releasing_thread(data, flag, out):
+    """The reader waits for the second value, which a relaxed store wrote: the release that the same thread made
+    there before hands on its data all the same."""
+    if cuda.threadIdx.x == 0:
+        at = global_address(flag)
+        if cuda.blockIdx.x == 0:
+            data[0] = 1
+            st_release_gpu_global_b32(at, uint32(1))
+            st_relaxed_gpu_global_b32(at, uint32(2))
+        else:
+            while ld_acquire_gpu_global_b32(at) != 2:
+                pass
+            out[0] = data[0]
+
+
+@right(
     source="Sanders and Kandrot, CUDA by Example: a lock of blocks, with the fences that its first edition "
            "left out",
     grid=4, args=ints(1, 1, 2), expect=lambda data, lock, out: [(lock, 0), (out, [4, 6])],
@@ -298,6 +318,33 @@ def a_barrier_of_the_grid(data, middle, count, out):
         else:
             middle[(thread + 50) % 96] = 0
     out[thread] += 1
+
+
+@right(
+    source="triton-lang/triton: a loop over a scalar atomic, which all threads of a program see",
+    grid=2, block=64, args=ints(128, 128, 1, 128),
+    expect=lambda data, middle, count, out: [(out, np.roll(data, 64) * 2), (count, 2)],
+)  # fmt: skip
+def all_threads_look_together(data, middle, count, out):
+    """A barrier of the grid whose every look is handed to all threads of the block, with a barrier before it
+    and one behind it."""
+    seen = cuda.shared.array(1, int32)
+    thread = int32(64 * cuda.blockIdx.x + cuda.threadIdx.x)
+    middle[thread] = data[thread] * 2
+    cuda.threadfence()
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        cuda.atomic.add(count, 0, 1)
+    while True:
+        if cuda.threadIdx.x == 0:
+            seen[0] = cuda.atomic.add(count, 0, 0)
+        cuda.syncthreads()
+        come = seen[0]
+        cuda.syncthreads()
+        if come == 2:
+            break
+    cuda.threadfence()
+    out[thread] = middle[thread ^ 64]
 
 
 @right(

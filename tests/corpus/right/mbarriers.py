@@ -152,6 +152,29 @@ def test_wait_in_a_loop_with_naps(data, out):
 
 
 @right(
+    source="PTX ISA 9.7.13.15.16, test_wait; NVIDIA/cccl, barrier::try_wait_for",
+    block=THREADS, args=numbers(WARP, WARP), expect=lambda data, out: [(out, data[::-1])],
+)  # fmt: skip
+def does_something_else_after_many_looks(data, out):
+    """The waiting warp gives up after 20 looks, reads nothing yet, and waits later."""
+    words = cuda.shared.array(WARP, int32)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    thread = int32(cuda.threadIdx.x)
+    init_one(bar, WARP)
+    if thread < 32:
+        words[thread] = data[thread]
+        mbarrier_arrive(bar)
+    else:
+        looks = 0
+        while looks < 20 and mbarrier_test_wait_parity(bar, 0) == 0:
+            looks += 1
+        if looks == 20:
+            out[thread - 32] = -1
+            mbarrier_wait(bar, 0)
+        out[thread - 32] = words[63 - thread]
+
+
+@right(
     source="PTX ISA, mbarrier.inval: the memory may be initialised again",
     block=THREADS, args=numbers(THREADS, 2, THREADS),
     expect=lambda data, out: [(out[0], data[::-1]), (out[1], np.full(THREADS, data.sum()))],

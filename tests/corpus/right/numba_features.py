@@ -51,6 +51,19 @@ def fields_of_records(data, out):
 
 
 @right(
+    source="Numba, numba/cpython/iterators.py: zip_iternext asks all parts before it ends",
+    args=ints(WARP, WARP), expect=lambda data, out: [(out, data * 3 + 5)],
+)  # fmt: skip
+def zip_with_a_longer_array(data, out):
+    """The loop ends with the tuple; the third element of the array is asked for, never set, and not used."""
+    factors, i = cuda.local.array(4, int32), cuda.grid(1)
+    factors[0], factors[1] = 1, 2
+    out[i] = 0
+    for factor, more in zip(factors, (2, 3)):  # noqa: B905 (Numba has no strict)
+        out[i] += data[i] * factor + more
+
+
+@right(
     source="numba-cuda tests, test_sm.py: shared arrays of records",
     args=lambda: [particles(WARP), np.zeros((2, WARP), np.float32)],
     expect=lambda data, out: [(out[0], data["y"][::-1]), (out[1], data["kind"][::-1])],

@@ -39,6 +39,26 @@ def more_blocks_than_fit(arrived: u64):
 
 
 @wrong(
+    faults.Livelock, source="triton-lang/triton: a loop over a scalar atomic", grid=2, block=64,
+    args=lambda: [np.zeros(1, np.int32)], hardware="guarded",
+)  # fmt: skip
+def looks_together_for_a_third_block(count):
+    """All threads of a block learn of each look, between two barriers, and wait for more blocks than there
+    are."""
+    seen = cuda.shared.array(1, int32)
+    if cuda.threadIdx.x == 0:
+        cuda.atomic.add(count, 0, 1)
+    while True:
+        if cuda.threadIdx.x == 0:
+            seen[0] = cuda.atomic.add(count, 0, 0)  # <- fault
+        cuda.syncthreads()
+        come = seen[0]
+        cuda.syncthreads()
+        if come == 3:
+            break
+
+
+@wrong(
     faults.Deadlock, faults.Livelock, source="predibase/lorax pull request 156", grid=2, args=words(2, 1),
     hardware="guarded",
 )  # fmt: skip

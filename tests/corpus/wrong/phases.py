@@ -52,7 +52,7 @@ def parity_of_the_first_round(data: u64, out: u64):
 
 
 @wrong(
-    faults.FreshBarrierPassed, faults.MissingArrivals, source="Dao-AILab/flash-attention issue 1317",
+    faults.FreshBarrierPassed, source="Dao-AILab/flash-attention issue 1317",
     args=tiles(1), hardware="guarded",
 )  # fmt: skip
 def consumer_starts_with_one(data: u64, out: u64):
@@ -72,7 +72,30 @@ def consumer_starts_with_one(data: u64, out: u64):
 
 
 @wrong(
-    faults.FreshBarrierPassed, faults.MissingArrivals, source="NVIDIA/Fuser pull request 3155", args=tiles(),
+    faults.FreshBarrierPassed, source="PTX ISA 9.7.13.15.16, waits for a phaseParity", block=64, args=tiles(1),
+    hardware="guarded",
+)  # fmt: skip
+def reader_starts_with_one(data: u64, out: u64):
+    """The same with ordinary stores, whoever comes first: the reader passes, or hangs behind the phase that it
+    wants."""
+    tile = cuda.shared.array(WARP, uint32)
+    full = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(full, WARP)
+    if i < WARP:
+        tile[i] = 0
+    cuda.syncthreads()
+    if i < WARP:
+        tile[i] = ld_global_b32(data + uint64(4 * i))
+        mbarrier_arrive(full)
+    else:
+        mbarrier_wait(full, 1)  # <- fault
+        st_global_b32(out + uint64(4 * (i - WARP)), tile[i - WARP])  # <- fault
+
+
+@wrong(
+    faults.FreshBarrierPassed, source="NVIDIA/Fuser pull request 3155", args=tiles(),
     hardware="guarded",
 )  # fmt: skip
 def parity_flips_with_the_tile(data: u64, out: u64):

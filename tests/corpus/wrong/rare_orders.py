@@ -9,6 +9,7 @@ from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
     mbarrier_init,
+    mbarrier_test_wait_parity,
     mbarrier_try_wait_parity,
 )
 from numba_deform.device.memory import atom_cas_gpu_global_b32, ld_global_b32, shared_address, st_global_b32
@@ -48,6 +49,29 @@ def try_wait_without_a_loop(data: u64, out: u64):
     cuda.syncthreads()
     mbarrier_try_wait_parity(full, uint32(0))
     st_global_b32(out + uint64(4 * i), tile[i])  # <- fault
+    mbarrier_wait(full, 0)
+
+
+@wrong(
+    faults.InFlightRead, source="PTX ISA 9.7.13.15.16, test_wait", block=64, args=words(32, 32),
+)  # fmt: skip
+def gives_up_after_many_looks(data: u64, out: u64):
+    """Who has looked 20 times reads what has not arrived. Mostly it arrives before that."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    full = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(full, 1)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        mbarrier_arrive_expect_tx(full, BYTES)
+        cp_async_bulk_load(shared_address(tile), data, BYTES, full)
+    elif i >= WARP:
+        looks = 0
+        while looks < 20 and mbarrier_test_wait_parity(full, uint32(0)) == 0:
+            looks += 1
+        st_global_b32(out + uint64(4 * (i - WARP)), tile[i - WARP])  # <- fault
     mbarrier_wait(full, 0)
 
 

@@ -11,9 +11,11 @@ from numba_deform.device.memory import (
     ld_acquire_cta_shared_b32,
     ld_acquire_gpu_global_b32,
     ld_global_b32,
+    ld_relaxed_gpu_global_b32,
     red_add_gpu_global_u32,
     shared_address,
     st_global_b32,
+    st_relaxed_gpu_global_b32,
     st_release_cta_shared_b32,
     st_release_gpu_global_b32,
     st_shared_b32,
@@ -164,6 +166,26 @@ def look_back_without_release(value: u64, status: u64, out: u64):
             red_add_gpu_global_u32(status, uint32(2))
         else:
             while ld_acquire_gpu_global_b32(status) == 0:
+                pass
+            st_global_b32(out, ld_global_b32(value))  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="PTX ISA 8.8, release patterns", grid=3, args=words(1, 1, 1), hardware="guarded",
+)  # fmt: skip
+def another_thread_stores_after_the_release(value: u64, status: u64, out: u64):
+    """One block releases 1 and the next stores 2 without release, which the reader waits for: a later store
+    hands on what its own thread has released there, and no more."""
+    if cuda.threadIdx.x == 0:
+        if cuda.blockIdx.x == 0:
+            st_global_b32(value, uint32(7))
+            st_release_gpu_global_b32(status, uint32(1))
+        elif cuda.blockIdx.x == 1:
+            while ld_relaxed_gpu_global_b32(status) != 1:
+                pass
+            st_relaxed_gpu_global_b32(status, uint32(2))
+        else:
+            while ld_acquire_gpu_global_b32(status) != 2:
                 pass
             st_global_b32(out, ld_global_b32(value))  # <- fault
 

@@ -282,6 +282,20 @@ def accumulator_never_set(data, out):
 
 
 @wrong(
+    faults.UninitialisedRead, source="Numba, numba/cpython/iterators.py: zip ends with its shortest part",
+    block=32, args=floats(32, 32),
+)  # fmt: skip
+def zip_comes_to_what_is_not_set(data, out):
+    """The tuple has three elements, and two of the array are set."""
+    factors, i = cuda.local.array(4, float32), int32(cuda.threadIdx.x)
+    factors[0], factors[1] = float32(1), float32(2)
+    total = float32(0)
+    for factor, more in zip(factors, (2, 3, 4)):  # noqa: B905  # <- fault
+        total += data[i] * factor + more
+    out[i] = total
+
+
+@wrong(
     faults.DataRace, source="NVIDIA/cub issue 98: {status, value} pairs read while they are written", block=64,
     args=lambda: [np.zeros(64, np.int32)],
 )  # fmt: skip

@@ -123,7 +123,11 @@ class LoadPlaces:
                     f"all bulk loads of a phase at {describe_site(site)} bring the same bytes, at last those "
                     f"from {place} on"
                 )
-        return [text for text in dict.fromkeys(said) if text] + [
+        return [*(text for text in dict.fromkeys(said) if text), *self.swizzled()]
+
+    def swizzled(self):
+        """The same of maps with another swizzle than the array that they fill. By hand that may be right."""
+        return [
             f"{name} has swizzle={own!r}, and {array}, which it fills at {line}, swizzle={kind!r}: "
             "nd.TensorMap.of(data, array) takes the array's"
             for (name, own, array, kind), line in self.swizzles.items()

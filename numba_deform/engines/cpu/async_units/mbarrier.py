@@ -94,6 +94,8 @@ class MBarrier:
         }
 
     def deadlock(self, kind):
+        if self.phase == 1 and Waited(self).other_parity(self):  # who comes earlier passes at once
+            return faults.FreshBarrierPassed
         return faults.MissingArrivals if self.pending else faults.MissingBytes
 
     def refilled(self, phase, copy):

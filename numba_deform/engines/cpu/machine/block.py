@@ -23,6 +23,7 @@ from ..memory.vector_clocks import merged, raise_to
 from ..reports.call_sites import describe_site, origin, same_line
 from .events import Event
 from .named_barrier import NamedBarrier
+from .progress import ROUNDS
 from .registers import RegisterPool
 from .scheduler import Scheduler
 from .thread import Thread
@@ -59,6 +60,8 @@ class Block(Scheduler):
         self.progress = self.switches = self.rounds = 0
         self.last_progress, self.states = -1, set()
         self.spun = -1  # progress when polling threads ran last
+        # Of those who poll, and of the block, with its progress then; after how many rounds that is looked at.
+        self.round_states, self.stride = {}, ROUNDS
         self.tickets = "thread-fence-reduction" in execution.waived.names
         self.knows_others = False  # whether a thread has acquired from another block
         self.cluster, self.rank = None, 0  # cluster.py sets them

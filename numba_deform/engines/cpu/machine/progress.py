@@ -6,12 +6,14 @@ from ... import faults
 from ...waiting import Wait, blame, draw
 from ..memory.shadow_memory import ShadowMemory
 from ..reports.call_sites import place
+from ..reports.source_loops import Loops
 from ..reports.source_order import depth_of
 from .cross_block_barrier import CrossBlockBarrier
 from .named_barrier import NamedBarrier
 from .warp import Warp
 
 LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
+ROUNDS = 16  # of those in which something changed, after which it is seen whether all is as it was before
 # Who polls so may well wait for another block: two looks are enough before that one has its turn, and
 # so many even if they change something themselves.
 SHORT, LOOKS = ("flag", "atomic"), 500
@@ -64,20 +66,59 @@ class Progress:
         fault.waiver = getattr(what, "waiver", None)
         return fault
 
-    def _only_polls(self):
+    def only_polls(self):
         """All who could run are polling. Whether nothing has changed since they last did, too often."""
+        self._count_round()
+        if self.rounds >= 2 and self._looks_long(2):
+            return True
+        return not self.rounds % LIVELOCK_ROUNDS and self._has_come_again()
+
+    def _may_give_up(self):
+        """All who could run are polling, and a copy is in flight. Whether they may do something else before it
+        lands, such as who counts its looks. Where that has come to nothing, nobody looks so long again."""
+        places = frozenset(thread.site() for thread in self.spinning)
+        if not places or places in self.execution.tireless:
+            return False
+        self._count_round()
+        if not self._has_come_again():
+            return True
+        if len(self.states) == LIVELOCK_STATES:
+            self.execution.tireless.add(places)
+        return False
+
+    def _count_round(self):
         if self.progress != self.last_progress:
             self.rounds, self.last_progress, self.states = 0, self.progress, set()
         self.rounds += 1
-        if self.rounds >= 2 and self._looks_long(2):
-            return True
-        if self.rounds % LIVELOCK_ROUNDS:
-            return False
-        # Threads that work through data, or count their attempts, are not stuck: not the same state.
+
+    def _has_come_again(self):
+        """Whether those who poll are as they were in a round before. Threads that work through data, or count
+        their attempts, are not, up to a limit."""
         state = frozenset(thread.state() for thread in self.spinning)
-        if state not in self.states and len(self.states) < LIVELOCK_STATES:
-            self.states.add(state)
+        if state in self.states or len(self.states) == LIVELOCK_STATES:
+            return True
+        self.states.add(state)
+        return False
+
+    def _goes_round(self):
+        """Those who poll change something in each round, if only that others come to a barrier. Whether all is
+        as it was in a round before: then the block is no further than there."""
+        if self.looks % self.stride:
             return False
+        self.stride = ROUNDS
+        polling = hash(frozenset(thread.state() for thread in self.spinning))
+        if polling not in self.round_states:  # most have a count of their own
+            self.round_states[polling] = None
+            return False
+        memory = (bytes(each.bytes) for each in (self.shared, *self.globals.regions))
+        barriers = ((b.name, b.state()) for b in (*self.barriers.live.values(), *self.named.values()))
+        threads = (thread.state() for thread in self.threads if not thread.dead)
+        state = hash((*threads, *memory, *barriers, len(self.copies)))
+        progress = self.round_states.setdefault(state, self.progress)
+        if progress == self.progress or any(Loops.around(t.calls()).hidden for t in self.spinning):
+            return False
+        self.progress, self.spun, self.round_states = progress, progress, {polling: None, state: progress}
+        self.stride = 1
         return True
 
     def _looks_long(self, looks=LOOKS):

@@ -107,12 +107,14 @@ class Scheduler(Progress):
             elif self.spinning and self.progress != self.spun:
                 if self._looks_long():
                     return True
-                self._unspin()  # they may see something new
+                if not self._goes_round():
+                    self._unspin()  # they may see something new
             elif copies:
-                self.land()
+                if not self._may_give_up():
+                    self.land()
                 self._unspin()
             elif self.spinning:
-                if self._only_polls():
+                if self.only_polls():
                     return True
                 self._unspin()
             elif self._waits_outside():

@@ -25,7 +25,7 @@ from ....compiler.rewrite import REBUILT
 from ..memory.access_records import CLOCK, SITE, Write
 from ..memory.arrays import snapshot
 from ..reports.call_sites import KERNEL, describe_site, place
-from ..reports.source_loops import step_of
+from ..reports.source_loops import step_of, unread
 from ..reports.source_order import index_without_block, order_of
 
 NOWHERE = SimpleNamespace(base=0, stop=0)
@@ -56,11 +56,13 @@ class ThreadLife(greenlet):
         self.foreign = {}  # what acquires have made visible of other blocks: {block: clocks}
         # By the last fence, and by atomics since: each (with scope cta, with a wider one).
         self.published = self.acquired = {}, {}, {}
+        self.released = {}  # (memory, address) -> what its last release there has handed on with each scope
         self.met = None  # the last flag that it has read, as it was then
         self.narrow_fence = None  # the scope of the last one in words, if it is narrower than the GPU
         self.last_fence = None, 0  # what its last fence lacks as a release to other blocks, in words; its clock
         self.old_token = None  # its last wait by a token of a phase before its last arrival: an OldToken
         self.reads = 0  # in a row, without a pause
+        self.vain = 0  # atomics in a row that have changed nothing
         self.groups = {}  # of copies, by kind: "bulk" and "cp.async"
         self.fenced = False  # whether it has executed a wgmma.fence
         self.attach()
@@ -113,8 +115,9 @@ class ThreadLife(greenlet):
                 if place not in known:
                     known[place] = step_of(frame.f_code, frame.f_lasti)
                 values += place[0], known[place]
+                ignored = unread(frame.f_code)
                 for name, value in frame.f_locals.items():
-                    if name[:2] != "__":  # these are typed code's own, of one statement
+                    if name[:2] != "__" and name not in ignored:  # those are typed code's own, of one statement
                         values += name, value if type(value) is int else snapshot(value)
             frame = frame.f_back
         return tuple(values)

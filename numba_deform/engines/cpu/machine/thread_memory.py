@@ -9,7 +9,7 @@ from ..memory.access_faults import bad_read, undefined_use
 from ..memory.access_records import UNWRITTEN
 from ..memory.same_value import decide
 from ..memory.scalars import WORD, Undefined, UndefinedUse, dtype_of, put, put_narrow, unpack
-from ..memory.shadow_memory import MANY_READS
+from ..memory.shadow_memory import MANY_READS, MANY_VAIN
 from ..memory.vector_clocks import SyncVariable
 from ..reports.call_sites import result_used
 from .thread_life import NOWHERE
@@ -130,8 +130,8 @@ class ThreadMemory(ThreadOrdering):
     def store_flag(self, region, address, value, wide=True, relaxed=False, size=4):
         self.pause()
         region.on_write(self, address, size, self.atomic_record((address, size), wide))
-        region.flags[address] = SyncVariable()  # what was there before is not handed on
-        self._hand_on(region.flags[address], wide, not relaxed)
+        region.flags[address] = SyncVariable()  # what others released there is not handed on
+        self._hand_on(region, address, wide, not relaxed)
         self.block.progress += 1
         put_narrow(region.bytes, address - region.base, size, value)
 
@@ -176,7 +176,7 @@ class ThreadMemory(ThreadOrdering):
         self._meet(flag, wide, acquire)
         if used and self.block.tickets:
             self.take_ticket(flag, wide)
-        self._hand_on(flag, wide, release)
+        self._hand_on(space, address, wide, release)
 
     def _change(self, space, address, data, place, change):
         old = data[place]
@@ -184,9 +184,11 @@ class ThreadMemory(ThreadOrdering):
         if new is not None and new != old:
             data[place] = new
             self.block.progress += 1
-        else:  # more likely than a read to be a poll
+            self.vain = 0
+        else:  # more likely than a read to be a poll, and if others are waited for in between
+            self.vain += 1
             self.reads += 10
-            if self.reads > MANY_READS:
+            if self.reads > MANY_READS or self.vain > MANY_VAIN:
                 self.poll("atomic", space, address)
         self.time += COST.atomic
         return old

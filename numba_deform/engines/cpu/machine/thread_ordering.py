@@ -100,8 +100,9 @@ class ThreadOrdering(ThreadLife):
         """This thread uses what an atomic has returned: that tells it of what others had released there."""
         self.learn(renamed(flag.seen_by(self.block)[wide], None, TICKET))
 
-    def _hand_on(self, flag, wide, release):
-        """A write of this thread hands on what its last fence covers, or as a ``release`` all."""
+    def _hand_on(self, region, address, wide, release):
+        """A write of this thread hands on what its last fence covers, or as a ``release`` all; and what its
+        releases at that address did (PTX ISA 8.8, the second release pattern)."""
         own, every, near = self.published
         if wide and self.block.knows_others:
             every = merged(every, renamed(self.foreign, FENCED, FENCED))
@@ -109,7 +110,12 @@ class ThreadOrdering(ThreadLife):
             own = near = self.knowledge()
             every = merged(every, own) if wide else every
             self.tick()
-        flag.add(self.block, own, every if wide else {}, near if wide else {})
+        place, given = (region, address), (own, every if wide else {}, near if wide else {})
+        if place in self.released:
+            given = tuple(map(merged, self.released[place], given))
+        if release:
+            self.released[place] = given
+        region.flags[address].add(self.block, *given)
 
     def fence_proxy_async(self, shared=True, globally=False, cluster=False):
         """Copies see what ordinary accesses have done: to the ``shared`` memory of this block, to that of all

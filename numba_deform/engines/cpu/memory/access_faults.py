@@ -325,7 +325,7 @@ def bad_overwrite(space, thread, r, late, address, record):
     if others:
         return _far_refill(thread, copy, what + "nothing says that the read is over")
     reader = thread.block.threads[r[TID]]
-    if fault := _waited_again(copy, reader, r[SITE]):
+    if fault := _waited_too_early(copy, reader, r):
         return fault
     if _released(copy, reader):
         what = f"reads {name}, into which {reader.describe(copy)} issues a {copy.what} at "
@@ -365,15 +365,20 @@ def _released(copy, reader):
     return waited is not None and copy.givers.get(reader.tid, -1) >= waited[3]
 
 
-def _waited_again(copy, reader, site):
-    """The fault of ``reader`` if its last wait returned for a phase that it had released before; or None."""
+def _waited_too_early(copy, reader, r):
+    """The fault of ``reader``, which has read by the record ``r``, if its last wait returned for a phase that
+    it had released before, or before any phase was over; or None."""
     phase, where, first, last = reader.waits.get(copy.barrier, (0, None, 0, 0))
-    if not first <= copy.givers.get(reader.tid, -1) < last:
+    again, fresh = first <= copy.givers.get(reader.tid, -1) < last, phase < 0 and last <= r[CLOCK]
+    if not again and not fresh:
         return None
     what = f"reads {reader.block.shared.name_of(copy.address)}, into which {reader.describe(copy)} issues a "
-    what += f"{copy.what} at {reader.at(copy.site)}; its last wait, at {reader.at(where)}, returned for phase "
-    what += f"{phase} of {copy.barrier.name} again, after its release on {copy.last_wait[0].name}"
-    return reader.fault_at(faults.StaleWait, what, site, copy.barrier)
+    what += f"{copy.what} at {reader.at(copy.site)}; its last wait, at {reader.at(where)}, returned "
+    if fresh:
+        what += f"before any phase of {copy.barrier.name} was over"
+        return reader.fault_at(faults.FreshBarrierPassed, what, r[SITE], copy.barrier)
+    what += f"for phase {phase} of {copy.barrier.name} again, after its release on {copy.last_wait[0].name}"
+    return reader.fault_at(faults.StaleWait, what, r[SITE], copy.barrier)
 
 
 def _release_of(copy, reader):

@@ -37,7 +37,7 @@ def race(space, thread, kind, other, what, name):
         let_others_come(thread)  # an acquire or a release may be late
     cause = next(cause for find in CAUSES if (cause := find(pair)))
     who, site = cause.at or (thread, thread.site())
-    fault = who.fault_at(cause.kind, what + cause.more, site, name)
+    fault = who.fault_at(cause.kind, (cause.what or what) + cause.more, site, name)
     fault.cure, fault.waiver = cause.cure, cause.waiver
     fault.rule = cause.rule or (RULES[pair.scope] if cause.kind is faults.DataRace else fault.rule)
     return fault
@@ -124,13 +124,24 @@ def _old_phase(pair):
 
 
 def _early_reader(pair):
-    """The other thread has read what this one is to write for the next phase of a barrier."""
+    """The other thread has read what this one is to write for the next phase of a barrier, or for the first."""
     reader, thread = pair.culprit, pair.thread
     if pair.kind is READ or pair.other.kind is not READ:
         return None
-    for barrier, (phase, site, _, last) in reader.waits.items():
+    before = [wait for wait in reader.waits.items() if wait[1][3] <= pair.other.clock]
+    # Who has waited for the reader comes after it: what that passes may tell it of free stages.
+    behind = any(wait[0] >= 0 and b in reader.arrivals for b, wait in thread.waits.items())
+    for barrier, (phase, site, _, last) in before:
+        if phase < 0 and not barrier.phase and not behind and last == max(wait[3] for _, wait in before):
+            return Cause(
+                f"Wait there for phase 0, with parity 0: {PARITY}.", faults.FreshBarrierPassed.rule,
+                f"; its wait on {barrier.name}, at {thread.at(site)}, returned before any phase was over",
+                faults.FreshBarrierPassed, (reader, pair.other.site),
+                f"reads {pair.name}, which {reader.describe_tid(thread.block, thread.tid)} writes later, at "
+                f"{thread.at(thread.site())}",
+            )  # fmt: skip
         writes = thread.tid in barrier.arrived or thread.tid in barrier.last_arrivers
-        if writes and last <= pair.other.clock and phase >= 0 and _gone_on(reader, barrier):
+        if writes and phase >= 0 and _gone_on(reader, barrier):
             return Cause(
                 f"Wait there for phase {phase + 1}, with parity {phase + 1 & 1}: {PARITY}.",
                 faults.StaleWait.rule, f"; the wait of {pair.who(reader.tid)} on {barrier.name}, at "

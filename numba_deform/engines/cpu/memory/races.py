@@ -112,13 +112,14 @@ class Race(NamedTuple):
 
 class Cause(NamedTuple):
     """What a race comes from. ``more``: what the report says of it; ``at``: (thread, site) to blame in place of
-    the access; ``waiver``: its name where it can be waived."""
+    the access, which does ``what``, if that is not the same; ``waiver``: its name where it can be waived."""
 
     cure: str
     rule: str | None = None
     more: str = ""
     kind: type = faults.DataRace
     at: tuple | None = None
+    what: str | None = None
     waiver: str | None = None
 
 

@@ -31,7 +31,8 @@ from .access_records import (
 from .races import Access
 from .scalars import unpack
 
-MANY_READS = 100  # after so many reads in a row a thread may be polling: others get their turn
+# After so many reads in a row, or atomics that change nothing, a thread may be polling: others get their turn.
+MANY_READS, MANY_VAIN = 100, 10
 
 
 class ShadowMemory:

@@ -35,7 +35,8 @@ class Loops(NamedTuple):
             return cls(False, True)
         loops = [loop for each in found for loop in each]
         hidden = not all(map(_shows, loops))
-        back = bool(loops) and isinstance(loops[0], ast.While) and not hidden and not _counts(loops[0])
+        back = bool(loops) and isinstance(loops[0], ast.While) and not hidden
+        back = back and not _counts(loops[0], unread(sites[0][0]))
         return cls(hidden, back and not (atomic and any(_is_kept(*site) for site in sites)))
 
 
@@ -62,17 +63,32 @@ def loops_at(site):
 def may_have_returned(code, site):
     """Whether a thread of the kernel ``code`` that has ended may have done so before it came to a call: whether
     a return stands above it, or in a loop around it; anywhere, where the call is in another function."""
+    if not (node := _function(code)):
+        return True
+    last, place = node.end_lineno, site[0]
+    if place.co_filename == code.co_filename and node.lineno <= line_of(site) <= last:
+        last = max([line_of(site), *(loop.end_lineno for loop in _around(node, line_of(site)))])
+    return any(_ends(n) and n.lineno <= last for n in ast.walk(node))
+
+
+@functools.lru_cache(1024)
+def unread(code):
+    """The variables of a function that it only adds to, such as a count of looks that nothing reads."""
+    nodes = list(ast.walk(_function(code) or ast.Pass()))
+    of_loops, added = ({getattr(n.target, "id", None) for n in nodes if isinstance(n, kind)}
+                       for kind in (ast.For, ast.AugAssign))  # fmt: skip
+    read = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return frozenset(added - of_loops - read)
+
+
+def _function(code):
+    """The tree of a function, None where there is no source."""
     tree = tree_of("".join(linecache.getlines(code.co_filename)))
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = min(n.lineno for n in (node, *node.decorator_list))
-            if first != code.co_firstlineno:
-                continue
-            last, place = node.end_lineno, site[0]
-            if place.co_filename == code.co_filename and node.lineno <= line_of(site) <= last:
-                last = max([line_of(site), *(loop.end_lineno for loop in _around(node, line_of(site)))])
-            return any(_ends(n) and n.lineno <= last for n in ast.walk(node))
-    return True
+            if code.co_firstlineno == min(n.lineno for n in (node, *node.decorator_list)):
+                return node
+    return None
 
 
 def _ends(node):
@@ -97,9 +113,10 @@ def _around(node, line):
     return [node] * isinstance(node, (ast.For, ast.While))
 
 
-def _counts(loop):
-    """Whether each round of the loop adds to something."""
-    return any(isinstance(statement, ast.AugAssign) for statement in loop.body)
+def _counts(loop, unread):
+    """Whether each round of the loop adds to something that is not ``unread``."""
+    added = (each.target for each in loop.body if isinstance(each, ast.AugAssign))
+    return any(getattr(target, "id", None) not in unread for target in added)
 
 
 def _is_kept(code, offset):

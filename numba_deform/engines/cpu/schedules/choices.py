@@ -5,6 +5,7 @@ import re
 from typing import NamedTuple
 
 ANOTHER = "seed: the schedule is of another kernel"
+RETRIES = 8  # looks that have seen the same so often, while others can go on; then as many as there are at once
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -60,6 +61,9 @@ class Schedule:
 
     def happened(self, step):
         """``step`` has been made."""
+
+    def leave_out(self, place):
+        """Not every number of looks is tried of a thread there."""
 
     def end(self):
         """The block has ended without a fault."""

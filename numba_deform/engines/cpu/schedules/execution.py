@@ -55,6 +55,7 @@ class Execution:
         maps = arguments.maps_of(grid.args)
         self.tensor_maps = {address: tensor for a in maps for address, tensor in a.intact().items()}
         self.looks, self.places = grid.looks, grid.places
+        self.tireless = set()  # places at which threads look on and on, and do not give up
         self.events = [] if trace else None
         self.registers, self.copies_issued = grid.registers, 0
         self.running = None

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from ...waivers import added, in_words
-from .choices import Schedule
+from .choices import RETRIES, Schedule
 from .executors import check_executor
 from .prepared_launch import PreparedLaunch, check_integers
 from .search import Search, orders
@@ -21,7 +21,8 @@ class Exploration:
 
     schedules  schedules run to their end; orders that differ in independent steps count once
     repeated   runs given up because they turned out to be such an order
-    complete   whether these are all; else ``limit`` was reached
+    complete   whether these are all; else ``limit`` was reached, or a number of looks left out
+    left_out   places of threads that count their looks, or give up, of which not every number of looks is tried
     longest    steps of the longest schedule; a step is one operation of a warp's lanes, or one landing
     choices    steps of one schedule, at most, where several actors could go on
     blocks, cluster, warps, by_thread   what was explored: ``cluster`` blocks together, of so many warps each;
@@ -44,6 +45,7 @@ class Exploration:
     choices: int = 0
     seconds: float = 0.0
     waived: dict = field(default_factory=dict)
+    left_out: set = field(default_factory=set)
     contents: set = field(default_factory=set, repr=False)
 
     @property
@@ -57,6 +59,7 @@ class Exploration:
         self.longest, self.choices = max(self.longest, part.longest), max(self.choices, part.choices)
         self.waived = added(self.waived, part.waived)
         self.contents |= part.contents
+        self.left_out |= part.left_out
 
     def __str__(self):
         who = _count(self.threads, "thread") if self.by_thread else _count(self.warps, "warp")
@@ -70,6 +73,10 @@ class Exploration:
         head = f"not complete: the first {tried} (limit={self.limit:,}) of {events}"
         if self.complete:
             head = f"complete: every order of {events}: {tried}"
+        elif self.left_out:
+            places, most = ", ".join(sorted(self.left_out)), RETRIES + 1
+            head = f"not complete: {tried} of {events}; each look at {places} changes something, and those "
+            head += f"after {most} in a row that see the same are one event"
         if self.results > 1:
             head += f", {self.results:,} different results"
         waived = "".join(f"; waived {text}" for text in in_words(self.waived))
@@ -97,7 +104,8 @@ def explore(
 
     A thread that polls a flag, an mbarrier or a lock waits as long as a look only leads back to that look.
     Where it does more, such as to count its attempts, to give up, or to look elsewhere in between, each look is
-    an event, and a ``try_wait`` comes back before its phase is complete as well.
+    an event, and a ``try_wait`` comes back before its phase is complete as well. After a few looks in a row
+    that see the same, all up to the one at which it gives up are one event: that is not complete then.
 
     Not covered: lanes of a warp out of step, more turns of the blocks, values of the clocks, and weak
     memory beyond what the race rules forbid.

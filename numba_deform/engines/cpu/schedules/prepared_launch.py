@@ -194,6 +194,7 @@ class PreparedLaunch:
         if launch.told_at_the_end:
             raise launch.told_at_the_end
         report.copies += launch.copies_issued
+        report.notes |= dict.fromkeys(launch.load_places.swizzled())
         report.waived = waivers.added(report.waived, launch.waived.totals())
         for switches, cycles, static_bytes in blocks:
             report.switches += switches

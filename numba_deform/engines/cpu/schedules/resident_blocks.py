@@ -36,7 +36,7 @@ class ResidentBlocks:
                 together = block.cluster.blocks
                 before = sum(each.progress for each in together)
                 waits = block.run(alone)
-                self.changes += sum(each.progress for each in together) - before
+                self.changes += max(0, sum(each.progress for each in together) - before)
                 self.room = self.launch.room(block)
                 if block.gives_way:  # it comes after the others, whatever they do
                     block.gives_way = False

@@ -28,7 +28,7 @@ def orders(grid, result, search):
         search.next()
         if ran:
             yield seed, fault
-    result.complete = not search.left
+    result.complete = not search.left and not result.left_out
 
 
 def run_once(grid, result, search):
@@ -45,6 +45,7 @@ def run_once(grid, result, search):
         search.stopped()
     result.schedules += 1
     result.waived = report.waived
+    result.left_out |= search.left_out
     result.longest = max(result.longest, len(search.steps))
     result.choices = max(result.choices, len(search.taken))
     if not fault:
@@ -114,7 +115,7 @@ class Search(Schedule):
     def __init__(self, block, by_thread, reduced=True, root=()):
         super().__init__(block, by_thread)
         self.reduced, self.path, self.left = reduced, list(root), True
-        self.base, self.wanted = len(root), {}
+        self.base, self.wanted, self.left_out = len(root), {}, set()
         self.new = max(0, self.base - 1)  # steps from here on are new
         self.begin(None)
 
@@ -148,6 +149,9 @@ class Search(Schedule):
             if actor not in asleep:
                 return Node(actors, {actor: None}, asleep, actor)
         raise _Repeated
+
+    def leave_out(self, place):
+        self.left_out.add(place)
 
     def happened(self, step, touches=()):
         touches = step.touches | step.after if touches is not None else None

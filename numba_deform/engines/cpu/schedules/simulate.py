@@ -29,6 +29,7 @@ class Report:
     shared_bytes: int = 0
     seconds: float = 0.0
     waived: dict = field(default_factory=dict)  # rules broken and waived: {name: (how often, lines)}
+    notes: dict = field(default_factory=dict)  # what breaks no rule and is odd, as the keys
     compiled: bool = False  # whether the last schedule ran as machine code
     why_interpreted: str = ""  # why the kernel has no machine code, where it was wanted
     events: list = field(default_factory=list)
@@ -36,7 +37,7 @@ class Report:
     def __repr__(self):
         told = f"clean: {self.schedules:,} schedule{'s' * (self.schedules != 1)}, {self.copies:,} cop"
         told += "y" if self.copies == 1 else "ies"
-        return "; ".join([told, *(f"waived {text}" for text in in_words(self.waived))])
+        return "; ".join([told, *(f"waived {text}" for text in in_words(self.waived)), *self.notes])
 
     def add(self, other):
         """What other schedules of the same launch did."""
@@ -44,6 +45,7 @@ class Report:
         self.cycles = max(self.cycles, other.cycles)
         self.shared_bytes = max(self.shared_bytes, other.shared_bytes)
         self.waived = added(self.waived, other.waived)
+        self.notes |= other.notes
 
 
 def simulate(

@@ -55,10 +55,6 @@ class SteppedBlock(Block):
     def _run_threads(self):
         return self.cluster.run(self)
 
-    def only_polls(self):
-        """Whether its threads that poll without a visible operation have done so too often."""
-        return super()._only_polls()
-
     def settle(self):
         """Run those who were woken, to their next visible operation."""
         while self.ready:

@@ -28,11 +28,10 @@ from ..machine.cluster import Cluster
 from ..machine.cross_block_barrier import CrossBlockBarrier
 from ..machine.progress import LIVELOCK_STATES
 from ..memory.restart import Restart
-from .choices import Effect, Operation, Schedule, Step
+from .choices import RETRIES, Effect, Operation, Schedule, Step
 from .stepped_thread import ON_CLUSTER, visible
 
 OTHERS = ("others",)  # the actor that is all clusters after this one: they run until they end, or only poll
-RETRIES = 8  # looks that have seen the same so often, while others can go on
 MEETING = ("cluster",)  # the thing that is the cluster's barrier
 
 
@@ -122,8 +121,9 @@ class SteppedCluster(Cluster):
         while self._goes_on():
             self._try_looks()
             self._note_round()
-            if actors := self._actors(RETRIES) or self._actors(LIVELOCK_STATES):
+            if actors := self._actors(RETRIES + 1) or self._actors(LIVELOCK_STATES):
                 self.step, self.circle = Step(self.schedule.choose(actors)), None
+                self.alone = len(actors) == 1
                 self.steps += 1
                 self.last_step[self.step.actor] = self.steps
                 if self.step.actor == OTHERS:
@@ -169,6 +169,30 @@ class SteppedCluster(Cluster):
                 step.did(touches)
         for thread in lanes:
             self._operate(thread)
+        self._look_on(waiting)
+
+    def _look_on(self, threads):
+        """If all of ``threads`` that can go on have looked often enough and seen the same, they look on in this
+        step until one comes to something else: it may give up. If none does, the schedule starts over and knows
+        that."""
+        self.attempts, looks = LIVELOCK_STATES, 0
+        while (able := [t for t in threads if self._can(t)]) and all(map(self._may_look_on, able)):
+            if looks == 0:
+                key = tuple(map(self._state, able))
+            if not self.alone:
+                self.schedule.leave_out(able[0].at(able[0].site()))
+            if key in self.execution.looks:
+                return
+            for thread in able:
+                self._operate(thread)
+            looks += 1
+            if looks == LIVELOCK_STATES:
+                self.execution.looks[key] = False
+                raise Restart
+
+    def _may_look_on(self, thread):
+        look, polled = thread.operation, self.polled[thread.mates]
+        return look.poll and thread.same > RETRIES and all(touch.thing in polled for touch in look.touches())
 
     def _operate(self, thread):
         operation, progress = thread.operation, self.progress

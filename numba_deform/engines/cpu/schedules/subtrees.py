@@ -25,7 +25,7 @@ def outcomes_by(executor, grid, result):
         if result.schedules < result.limit:
             search = Search(number, result.by_thread)
             yield from _outcomes(executor, sent, grid, result, search)
-            result.complete = not search.path
+            result.complete = not search.path and not result.left_out
 
 
 def _outcomes(executor, sent, grid, result, search):
@@ -33,7 +33,7 @@ def _outcomes(executor, sent, grid, result, search):
         ran, fault = run_once(grid, result, search)
     if ran:
         yield str(search), fault
-    nothing = replace(result, schedules=0, repeated=0, waived={}, contents=set())
+    nothing = replace(result, schedules=0, repeated=0, waived={}, contents=set(), left_out=set())
     jobs = {}  # depth of a point -> the subtree of the actor that is next there
     try:
         while search.path:
@@ -71,7 +71,7 @@ def search_subtree(sent, found, block, root):
     with ONE_AT_A_TIME:
         grid = launch_of(sent)
         with grid.watched():
-            return clean(_search, grid, replace(found, contents=set()), block, root)
+            return clean(_search, grid, replace(found, contents=set(), left_out=set()), block, root)
 
 
 def _search(grid, found, block, root):

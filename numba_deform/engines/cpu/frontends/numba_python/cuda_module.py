@@ -7,6 +7,7 @@ as NumPy's. Where a result wraps or is converted, that is written into the kerne
 import dis
 import functools
 import importlib
+import itertools
 import sys
 from collections import namedtuple
 from operator import attrgetter
@@ -118,6 +119,14 @@ def printed(*values):
         print(*(kinds.get(type(value), "%f" if isinstance(value, np.floating) else "%s") for value in values))
     else:
         print(*map(_text, values))
+
+
+def zipped(*parts):
+    """``zip`` in a kernel. It reads no element of an array where a shorter part has ended: nothing uses it, and
+    compilers leave the read out."""
+    sized = [len(part) for part in parts if hasattr(part, "__len__")]
+    ended = (itertools.islice(p, min(sized)) if hasattr(p, "__len__") else p for p in parts)
+    return zip(*ended, strict=False)
 
 
 def _text(value):

@@ -15,7 +15,7 @@ from ....tensormap import TensorMapArray
 from ....words import closest
 from ...reports.call_sites import KERNEL, is_library
 from ...reports.debugger import breakpoint_function
-from .cuda_module import printed
+from .cuda_module import printed, zipped
 from .name_binding import NameBinding
 from .typed_code import typed
 
@@ -123,7 +123,7 @@ def entry_of(function, form, fake, held):
 
     def extra(rebuilt):
         own = {} if is_library(rebuilt, function) else {KERNEL: True}
-        return {"print": printed, "breakpoint": breakpoint_function()} | own
+        return {"print": printed, "zip": zipped, "breakpoint": breakpoint_function()} | own
 
     def device_function(dispatcher, rebuilt):
         return rebuilt

@@ -90,6 +90,7 @@ class Coroutine(Writer):
         made = self.declared("llvm.coro.id", TOKEN, [I32, POINTER, POINTER, POINTER])
         self.token = builder.call(made, [ir.Constant(I32, 16), null, null, null])
         size = builder.call(self.declared("llvm.coro.size.i64", I64, []), [])
+        self.set_word(layout.FRAME, size)
         memory = builder.call(self.declared("malloc", POINTER, [I64]), [size])
         begin = self.declared("llvm.coro.begin", POINTER, [TOKEN, POINTER])
         self.handle = builder.call(begin, [self.token, memory])

@@ -1,6 +1,7 @@
 """Blocks whose threads run machine code: a thread is a coroutine, and a greenlet that answers its requests.
 ``Execution`` chooses them."""
 
+import ctypes
 import math
 
 import numpy as np
@@ -47,7 +48,9 @@ class NativeThread(Thread):
         return None if self.dead else self.here()
 
     def state(self):
-        raise Bailout  # what its variables hold, only the interpreter knows
+        """As of an interpreted thread: the coroutine's frame holds its variables."""
+        frame = ctypes.string_at(self.words[layout.HANDLE], self.words[layout.FRAME])
+        return self.block.index, self.tid, self.place, frame
 
     def write_record(self):
         return Write(self.tid, self.clock, self.tid, self.here(), self.block)

@@ -5,11 +5,12 @@ A thread has a row of words, so has a block, and so has each range of addresses 
 """
 
 # --- of a thread ----------------------------------------------------------------------------------
-# HANDLE: the coroutine. ANSWERED: Python is at its request. PARKED: it waits for others in machine code.
-# AWAITED: the row of the mbarrier that it waits for, or 0. FENCES: how many wgmma.fence it has executed.
+# HANDLE: the coroutine, whose frame has FRAME bytes. ANSWERED: Python is at its request. PARKED: it waits for
+# others in machine code. AWAITED: the row of the mbarrier that it waits for, or 0. FENCES: how many wgmma.fence
+# it has executed.
 (REQUEST, READS, TIME, SEEN, CACHE, FUEL, TID, THREAD_X, THREAD_Y, THREAD_Z, HANDLE, ANSWERED, PARKED,
- AWAITED, AWAITED_PHASE, FENCES) = range(16)
-WORDS = 16  # the first of the words that carry the operands of a request, and then its results
+ AWAITED, AWAITED_PHASE, FENCES, FRAME) = range(17)
+WORDS = 17  # the first of the words that carry the operands of a request, and then its results
 THREAD_WORDS = 48
 ANSWER_WORDS = 16  # of an answer that is the same for all threads
 
