@@ -4,6 +4,7 @@ asks, by the thread that it speaks of."""
 import ast
 import functools
 import linecache
+import re
 from typing import NamedTuple
 
 from .call_sites import indentation, line_of, origin
@@ -89,6 +90,17 @@ def has_left(site, calls):
     around = _parents(_function_at(site), line_of(site)) if now and _function_at(site) else ()
     loop = next((node for node in around if isinstance(node, LOOPS)), None)
     return loop is not None and not loop.lineno <= line_of(now) <= loop.end_lineno
+
+
+def calls_besides(sites, made, number):
+    """Whether a function that is called at one of ``sites``, or was at one of ``made``, has a call of the named
+    barrier ``number`` that is none of these; True without source."""
+    functions = [_function_at(site) for site in (*sites, *made)]
+    if None in functions:
+        return True
+    lines, named = {line_of(site) for site in made}, re.compile(rf"\bbar_(sync|arrive)\(({number}\b|\D)")
+    calls = (n for f in functions for n in ast.walk(f) if isinstance(n, ast.Call) and n.lineno not in lines)
+    return any(named.match(ast.unparse(call).rpartition(".")[2]) for call in calls)
 
 
 def index_without_block(site, index):
