@@ -6,7 +6,12 @@ from base import wrong
 from numba import cuda, float32, int32, uint32, uint64
 
 from numba_deform.compiler import u64
-from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.mbarrier import (
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx,
+    mbarrier_expect_tx,
+    mbarrier_init,
+)
 from numba_deform.device.memory import (
     cp_async_cg_16,
     cp_async_commit_group,
@@ -122,6 +127,73 @@ def announces_half_a_stage_in_a_ring(data: u64, out: u64):
         for t in range(TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, 0, i - WARP] + tile[t % 2, 1, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.UnobservedPhase, source="NVIDIA/cccl: cuda::device::barrier_expect_tx before the arrival", block=64,
+    args=tiles(8), expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("bytes on bars[0]", "phase 0 may be over", "mbarrier_arrive_expect_tx"), hardware="guarded",
+)  # fmt: skip
+def announces_behind_its_arrival(data: u64, out: u64):
+    """The producer arrives, and announces the bytes after that: the phase is over without them."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            mbarrier_arrive(bar)  # cure: mbarrier_arrive_expect_tx(bar, BYTES)
+            mbarrier_expect_tx(bar, BYTES)  # cure: pass  # <- fault
+            place = shared_address(tile) + uint32(BYTES * (t % 2))
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i >= WARP:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.UnobservedPhase, source="NVIDIA/cutlass: PipelineTmaAsync, one thread arrives and another issues",
+    block=64, args=tiles(8), expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("phase 0 may be over", "another thread arrives", "syncwarp"), hardware="guarded",
+)  # fmt: skip
+def announces_beside_the_arrival(data: u64, out: u64):
+    """One lane announces bytes and issues, another arrives, and nothing says which comes first."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            if i == 0:
+                mbarrier_expect_tx(bar, BYTES)  # <- fault
+                place = shared_address(tile) + uint32(BYTES * (t % 2))
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+            # cure: cuda.syncwarp()
+            if i == 1:
+                mbarrier_arrive(bar)
+    else:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 

@@ -187,7 +187,7 @@ class Cluster:
         block, place = self._home(thread, address)
         if block is thread.block:
             if expected is not None:
-                thread.mbarrier_expect_tx(place, expected)
+                block.barriers.find(thread, place).expect(thread, expected)
             if drop:
                 thread.mbarrier_arrive_drop(place)
             else:
@@ -220,10 +220,12 @@ class Cluster:
             barrier = block.barriers.find(thread, place)
         else:
             barrier = self._barrier(thread, block, place, "expects bytes on")
-        if count >= 0:
-            barrier.expect(thread, count)
-        else:
+        if count < 0:
             barrier._add_bytes(thread, count, thread.site())
+        elif block is thread.block:
+            barrier.expect_alone(thread, count)
+        else:
+            barrier.expect(thread, count)
         self._changed(thread, block)
         barrier.complete_if_done(thread)
 

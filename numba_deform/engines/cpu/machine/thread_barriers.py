@@ -47,11 +47,11 @@ class ThreadBarriers(ThreadMemory):
 
     def mbarrier_expect_tx(self, address, count):
         barrier = self.block.barriers.find(self, address)
-        barrier.expect(self, count)
+        barrier.expect_alone(self, count)
         barrier.complete_if_done(self)
 
     def mbarrier_arrive_expect_tx(self, address, count):
-        self.mbarrier_expect_tx(address, count)
+        self.block.barriers.find(self, address).expect(self, count)
         self.mbarrier_arrive(address, 1)
 
     def mbarrier_wait(self, address, parity, suspend, token=None):
