@@ -342,3 +342,140 @@ def one_lane_releases_too_soon(data: u64, out: u64):
             if i == WARP:
                 mbarrier_arrive(empties + uint32(8 * (t % 2)))  # <- fault
         st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.TooManyArrivals, faults.UnobservedPhase,
+    source="NVIDIA/cutlass: producer_acquire and the copy are one thread's", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("Thread 0 waits for the stage", "thread 1 fills it", "syncwarp() between"), hardware="guarded",
+)  # fmt: skip
+def one_lane_waits_another_issues(data: u64, out: u64):
+    """X"""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
+            if i == 0:
+                mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            # cure: cuda.syncwarp()
+            if i == 1:
+                mbarrier_arrive_expect_tx(bar, BYTES)  # <- fault
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+            cuda.syncwarp()
+    else:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.CopyCollision, faults.RefillRace,
+    source="NVIDIA/cutlass: producer_acquire and the copy are one thread's", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("Thread 0 waits for the stage", "thread 1 fills it", "let one thread wait and issue"),
+    hardware="guarded",
+)  # fmt: skip
+def one_lane_arms_another_issues(data: u64, out: u64):
+    """One lane waits and arms the stage, and another one fills it, behind a syncwarp that comes too early."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
+            cuda.syncwarp()
+            if i == 0:
+                mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+                mbarrier_arrive_expect_tx(bar, BYTES)
+                # cure: cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+            if i == 1:
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)  # cure: pass  # <- fault
+    else:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.TooManyArrivals, faults.UnobservedPhase,
+    source="Dao-AILab/flash-attention: stages and parities of a ring", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("t // 2 & 1", "t % 2", "after 2 uses, and not after 3"), hardware="guarded",
+)  # fmt: skip
+def producer_divides_by_three(data: u64, out: u64):
+    """The parity of the wait for an empty stage changes after three uses, in a ring of two stages."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
+            if i == 0:
+                # cure: mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+                mbarrier_wait(bar + uint32(16), t // 3 & 1 ^ 1)  # cure: pass  # <- fault
+                mbarrier_arrive_expect_tx(bar, BYTES)
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    else:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.FreshBarrierPassed, faults.MissingArrivals,
+    source="Dao-AILab/flash-attention: stages and parities of a ring", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("t // 2 & 1", "t % 2", "after 2 uses, and not after 1"), hardware="guarded",
+)  # fmt: skip
+def consumer_divides_by_one(data: u64, out: u64):
+    """The parity of the wait for a full stage changes after each use, in a ring of two stages."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
+            if i == 0:
+                mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+                mbarrier_arrive_expect_tx(bar, BYTES)
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    else:
+        for t in range(2 * TILES):
+            # cure: mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            mbarrier_wait(full + uint32(8 * (t % 2)), t & 1)  # cure: pass  # <- fault
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))

@@ -167,12 +167,14 @@ def unobserved(barrier, arrived, where=""):
 
 def late_announcement(barrier, thread, site, phase):
     """The fault of ``thread``, which announces bytes at ``site`` when the ``phase`` they are of may be over."""
-    what = f"announces bytes on {barrier.name} with no arrival after it in that phase: phase {phase} may be over "
-    fault = thread.fault_at(faults.UnobservedPhase, what + "before this, which then counts in the next", site, barrier)
-    fault.rule = "Bytes count in the current phase: they are announced before its last arrival (PTX 9.7.13.15)."
-    fault.cure = "Announce them before the arrival, in the thread that arrives: mbarrier_arrive_expect_tx, which "
-    fault.cure += "does both, or mbarrier_expect_tx before mbarrier_arrive. Where another thread arrives, let it "
-    fault.cure += "meet this one (syncwarp, syncthreads) between the two."
+    what = f"announces bytes on {barrier.name} with no arrival after it in that phase: phase {phase} may be "
+    what += "over before this, which then counts in the next"
+    fault = thread.fault_at(faults.UnobservedPhase, what, site, barrier)
+    fault.rule = "Bytes count in the current phase: their thread announces them before its last arrival "
+    fault.rule += "(PTX 9.7.13.15)."
+    fault.cure = "Announce them before the arrival, in the thread that arrives: mbarrier_arrive_expect_tx, "
+    fault.cure += "which does both, or mbarrier_expect_tx before mbarrier_arrive. Where another thread "
+    fault.cure += "arrives, let it meet this one (syncwarp, syncthreads) between the two."
     return fault
 
 

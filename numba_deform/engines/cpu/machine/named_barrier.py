@@ -125,8 +125,8 @@ class NamedBarrier:
         fault.waiver = "own-arrival" if wait else None
         if wait or not self.partial():
             fault.state = None  # others may have come since
-            fault.rule = "A named barrier takes one arrival of each thread until all have come; bar.arrive does "
-            fault.rule += "not wait for that (PTX 9.7.13.1)."
+            fault.rule = "A named barrier takes one arrival of each thread until all have come; bar.arrive "
+            fault.rule += "does not wait for that (PTX 9.7.13.1)."
             fault.cure = f"Before it comes here again let {ranges([thread.warp], 'warp')} wait for those that "
             fault.cure += "have yet to come: by another named barrier, at which they arrive (bar_arrive) when "
             fault.cure += f"they are done with this round, and it waits: bar_sync(n, {self.wanted})."
