@@ -275,6 +275,57 @@ def writes_under_a_product(words, out):
         out[i, j] = sums[j]
 
 
+@wrong(
+    faults.OutOfRange, source="NVIDIA/cutlass: LBO and SBO of GmmaDescriptor", block=128, args=square,
+    expect=lambda words, out: [(np.isfinite(out), True)],
+    names=("descriptor of A", "leading 128 bytes, stride 1024 bytes", "Exchange leading and stride"), hardware="guarded",
+)  # fmt: skip
+def descriptor_with_offsets_exchanged(words, out):
+    """Core matrices lie 1024 bytes apart along k and 128 along the rows, and the descriptor has it the other
+    way."""
+    tile = cuda.shared.array(512, uint32, alignment=128)
+    sums, i = cuda.local.array(32, float32), int32(cuda.threadIdx.x)
+    for j in range(i, 512, 128):
+        row, word = j // 8, j % 8
+        tile[row // 8 * 32 + word // 4 * 256 + row % 8 * 4 + word % 4] = words[row, word]
+    fence_proxy_async()
+    cuda.syncthreads()
+    place = shared_address(tile)
+    # cure: d = wgmma_descriptor(place, uint32(1024), uint32(128), uint32(0), uint32(0))
+    d = wgmma_descriptor(place, uint32(128), uint32(1024), uint32(0), uint32(0))  # cure: pass
+    wgmma_fence()
+    wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
+    wgmma_commit_group()
+    wgmma_wait_group_n64(sums, 0)
+    for j in range(32):
+        out[i, j] = sums[j]
+
+
+@wrong(
+    faults.OutOfRange, source="NVIDIA/cutlass: GmmaDescriptor, fields of 14 bits in units of 16 bytes", block=128, args=square,
+    expect=lambda words, out: [(np.isfinite(out), True)],
+    names=("leading 16384 bytes, stride 2048 bytes", "look like bytes, and the unit is 16"), hardware="guarded",
+)  # fmt: skip
+def descriptor_with_offsets_in_bytes(words, out):
+    """The descriptor is made by hand, and its offsets are in bytes in place of units of 16."""
+    tile = cuda.shared.array(512, uint32, alignment=128)
+    sums, i = cuda.local.array(32, float32), int32(cuda.threadIdx.x)
+    for j in range(i, 512, 128):
+        row, word = j // 8, j % 8
+        tile[row // 8 * 32 + word // 4 * 256 + row % 8 * 4 + word % 4] = words[row, word]
+    fence_proxy_async()
+    cuda.syncthreads()
+    place = shared_address(tile)
+    leading, stride = uint64(1024), uint64(128)  # cure: leading, stride = uint64(1024 >> 4), uint64(128 >> 4)
+    d = uint64(place) >> uint64(4) | leading << uint64(16) | stride << uint64(32)
+    wgmma_fence()
+    wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
+    wgmma_commit_group()
+    wgmma_wait_group_n64(sums, 0)
+    for j in range(32):
+        out[i, j] = sums[j]
+
+
 # --- stages -----------------------------------------------------------------------------------------
 @wrong(
     faults.ReadAfterRelease, source="Dao-AILab/flash-attention pull request 2033: early releases", block=96,

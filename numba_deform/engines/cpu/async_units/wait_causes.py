@@ -6,6 +6,7 @@ import inspect
 from ... import faults
 from ..reports.call_sites import place
 from ..reports.source_order import wrong_divisor
+from .arrivals import RING, States
 
 # What comes of a wait for another phase than was meant, and of copies issued by another than who waits.
 ASTRAY = (faults.StaleWait, faults.RefillRace, faults.MissedPhase, faults.TooManyArrivals,
@@ -21,6 +22,9 @@ def explain(fault, block):
         if cure := wrong_divisor(site, names):
             fault.cure, (fault.where, fault.source) = cure, place(site)
             return
+    ring = isinstance(fault, faults.StaleWait) and RING.fullmatch(fault.barrier or "")
+    if ring:
+        fault.cure = States(block, ring[1]).cure()
     if isinstance(fault, UNGUARDED) and fault.thread is not None:
         fault.cure = _by_another(block.threads[fault.thread]) or fault.cure
 
@@ -33,13 +37,12 @@ def _waits(block):
 
 
 def _by_another(thread):
-    """The cure where ``thread`` issues copies, and another lane of its warp waits for the stage in its place."""
+    """The cure where ``thread`` issues copies, and another lane of its warp waits for the stage."""
     issues = any(thread.tid in barrier.issuers for barrier in thread.block.barriers.live.values())
     mates = [t for t in thread.block.threads if t.warp == thread.warp and t.last_wait]
     if not issues or thread.last_wait or not mates:
         return ""
     barrier, _, site = mates[0].last_wait
-    at = thread.at(site)
-    return (f"Thread {mates[0].tid} waits for the stage to be empty, on {barrier.name} at {at}, "
-            f"and thread {thread.tid} fills it without knowing of that: let one thread wait and issue; or put "
+    return (f"Thread {mates[0].tid} waits for the stage to be empty, on {barrier.name} at {thread.at(site)}; "
+            f"thread {thread.tid} fills it without knowing of that: let one thread wait and issue, or put "
             "cuda.syncwarp() between the wait and what comes after it.")  # fmt: skip

@@ -8,6 +8,7 @@ Registers are local arrays here. From the first ``wgmma.fence`` on their element
 :class:`Accumulators`, which know who has touched them, and when.
 """
 
+import contextlib
 import functools
 import itertools
 import sys
@@ -26,7 +27,7 @@ from ..reports.call_sites import KERNEL
 from .copy_engine import Groups
 from .cycle_costs import COST
 from .warp_mma import converged
-from .wgmma_matrices import FORMS, ROWS, addresses, from_memory, from_registers, product
+from .wgmma_matrices import FORMS, ROWS, addresses, described, from_memory, from_registers, mend, product
 
 KIND = "wgmma"  # of its groups
 SIZES = (32, 64, 128)  # accumulators of a thread
@@ -342,8 +343,10 @@ def issue(thread, group, form, columns, what, brought):
     a_places = None if factors.a is None else addresses(factors.a, ROWS, factors.transposed[0], form.size)
     phase = _groups(thread).number
     if a_places is not None:
-        _read_rows(thread, group, a_places, what, phase)
-    _read(thread, group, b_places, what, phase, group.tids)
+        with _astray(thread, "A", factors.a, a_places, factors.transposed[0], form.size):
+            _read_rows(thread, group, a_places, what, phase)
+    with _astray(thread, "B", factors.b, b_places, factors.transposed[1], form.size):
+        _read(thread, group, b_places, what, phase, group.tids)
     issued = Product(thread, what, int(b_places.min()), 0, phase)  # no bytes: nothing is copied
     issued.component, issued.before, group.last = group.component, group.last, issued
     group.free_at = max(group.free_at, *(block.threads[t].time for t in group.tids)) + columns / 8 * COST.wgmma
@@ -375,6 +378,28 @@ def issue(thread, group, form, columns, what, brought):
         issued.landed, issued.before = True, None
 
     block.launch_copy(issued, deliver)
+
+
+@contextlib.contextmanager
+def _astray(thread, name, descriptor, places, *form):
+    """A fault of where a matrix lies says what its descriptor says."""
+    space = thread.shared
+
+    def holds(places):
+        found = np.unique(places) - space.base
+        inside = found[-1] < len(space.written) and len(found) == places.size  # no two lie at one place
+        return inside and not any(space.written[b] in (UNWRITTEN, OUTSIDE) for b in found.tolist())
+
+    try:
+        yield
+    except (faults.OutOfRange, faults.UninitialisedRead) as fault:
+        row, k = next((r, k) for (r, k), at in np.ndenumerate(places) if not holds(at))
+        fault.add(f"the descriptor of {name} says {described(descriptor)}: element {k} along k of its row "
+                  f"{row} would lie at {places[row, k]:#x}")  # fmt: skip
+        fault.cure = mend(descriptor, lambda d: holds(addresses(d, len(places), *form))) or (
+            "Compare leading and stride with the layout of the matrix (numba_deform.device.wgmma): without a "
+            "swizzle the bytes from one core matrix, of 8 rows of 16 bytes, to the next along k and the rows.")
+        raise
 
 
 def _read_rows(thread, group, places, what, phase):

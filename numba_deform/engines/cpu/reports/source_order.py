@@ -103,6 +103,12 @@ def calls_besides(sites, made, number):
     return any(named.match(ast.unparse(call).rpartition(".")[2]) for call in calls)
 
 
+def takes_turns(site):
+    """Whether the function at ``site`` gives its threads every n-th use of a Ring."""
+    function = _function_at(site)
+    return bool(function and re.search(r"\.start\([^)]|\.advance\([^),]+,", ast.unparse(function)))
+
+
 def wrong_divisor(site, names):
     """The cure in words of a wait at ``site`` whose barrier is number n % stages of a ring, and whose parity
     n // m & 1 with another m; "" for others. ``names``: {global or outer name of the kernel: value}."""
