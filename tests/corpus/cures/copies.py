@@ -278,7 +278,8 @@ def writes_under_a_product(words, out):
 @wrong(
     faults.OutOfRange, source="NVIDIA/cutlass: LBO and SBO of GmmaDescriptor", block=128, args=square,
     expect=lambda words, out: [(np.isfinite(out), True)],
-    names=("descriptor of A", "leading 128 bytes, stride 1024 bytes", "Exchange leading and stride"), hardware="guarded",
+    names=("descriptor of A", "leading 128 bytes, stride 1024 bytes", "Exchange leading and stride"),
+    hardware="guarded",
 )  # fmt: skip
 def descriptor_with_offsets_exchanged(words, out):
     """Core matrices lie 1024 bytes apart along k and 128 along the rows, and the descriptor has it the other
@@ -302,9 +303,11 @@ def descriptor_with_offsets_exchanged(words, out):
 
 
 @wrong(
-    faults.OutOfRange, source="NVIDIA/cutlass: GmmaDescriptor, fields of 14 bits in units of 16 bytes", block=128, args=square,
+    faults.OutOfRange, source="NVIDIA/cutlass: GmmaDescriptor, fields of 14 bits in units of 16 bytes",
+    block=128, args=square,
     expect=lambda words, out: [(np.isfinite(out), True)],
-    names=("leading 16384 bytes, stride 2048 bytes", "look like bytes, and the unit is 16"), hardware="guarded",
+    names=("leading 16384 bytes, stride 2048 bytes", "look like bytes, and the unit is 16"),
+    hardware="guarded",
 )  # fmt: skip
 def descriptor_with_offsets_in_bytes(words, out):
     """The descriptor is made by hand, and its offsets are in bytes in place of units of 16."""

@@ -54,7 +54,7 @@ class Waited:
     def __init__(self, barrier):
         self.barrier, self.threads, self.phase = barrier, barrier.block.threads, barrier.phase
         self.came = barrier.expected - barrier.pending
-        self.arrived, self.done = sorted(barrier.arrived), barrier.arrived.keys() | barrier.dropped
+        self.arrived, self.done = sorted(barrier.arrived), barrier.arrived.keys() | barrier.dropped.keys()
         self.late = sorted(barrier.arrivers - self.done)  # who has arrived in phases before
         self.here = [t.tid for t in self.threads if not t.dead and t.waiting[1] is barrier]
         self.others = [block for block in barrier.block.cluster.blocks if block is not barrier.block]

@@ -65,7 +65,8 @@ class MBarrier:
         # The same of the phase before that one: None if copies completed it as well.
         self.copied, self.last_copied, self.older_arrivers = False, False, {}
         self.arrivers = set()  # in any phase that is complete
-        self.dropped = set()  # by arrive_drop
+        self.dropped = {}  # by arrive_drop: {thread: (phase, site)}
+        self.came_back = None  # who has arrived since it dropped out
         self.tokens = set()  # that arrivals have returned
         # {thread: (clock, site)} of this phase's arrivals by noComplete that nothing is known to come after
         self.unfollowed = {}
@@ -232,6 +233,8 @@ class MBarrier:
     def arrive(self, thread, count, complete=True):
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
+        if self.dropped.get(thread.tid, (self.phase,))[0] < self.phase:
+            self.came_back = thread
         if thread.seen[self.component] < self.phase and self.phases_over(thread.seen) < self.phase:
             raise self._unobserved(thread)
         left = self.pending - count
@@ -325,7 +328,7 @@ class MBarrier:
             raise thread.fault(faults.NobodyLeft, f"{what}pending {self.pending})", self)
         self.expected -= 1
         if thread.block is self.block:
-            self.dropped.add(thread.tid)
+            self.dropped[thread.tid] = self.phase, thread.here()
 
     def complete_if_done(self, thread, site=None, copy=None):
         """``thread`` arrived, or issued, at ``site``, ``copy``, which has landed."""

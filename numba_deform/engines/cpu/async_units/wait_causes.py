@@ -4,7 +4,7 @@ when a block ends with one."""
 import inspect
 
 from ... import faults
-from ..reports.call_sites import place
+from ..reports.call_sites import describe_site, place
 from ..reports.source_order import wrong_divisor
 from .arrivals import RING, States
 
@@ -22,11 +22,19 @@ def explain(fault, block):
         if cure := wrong_divisor(site, names):
             fault.cure, (fault.where, fault.source) = cure, place(site)
             return
-    ring = isinstance(fault, faults.StaleWait) and RING.fullmatch(fault.barrier or "")
-    if ring:
+    for barrier in block.barriers.live.values() if isinstance(fault, (*ASTRAY, faults.DataRace)) else ():
+        if barrier.came_back:
+            tid, (_, site) = barrier.came_back.tid, barrier.dropped[barrier.came_back.tid]
+            fault.cure = f"Thread {tid} drops out of {barrier.name}, whose phases expect one arrival less from "
+            fault.cure += "then on, and arrives there again: let it arrive without dropping out at "
+            fault.cure += f"{describe_site(site)} (mbarrier_arrive), or come no more."
+            fault.where, fault.source = place(site)
+    ring = RING.fullmatch(fault.barrier or "")
+    if ring and isinstance(fault, faults.StaleWait):
         fault.cure = States(block, ring[1]).cure()
     if isinstance(fault, UNGUARDED) and fault.thread is not None:
-        fault.cure = _by_another(block.threads[fault.thread]) or fault.cure
+        thread = block.threads[fault.thread]
+        fault.cure = _by_another(thread) or not ring and _one_for_all(thread) or fault.cure
 
 
 def _waits(block):
@@ -36,6 +44,21 @@ def _waits(block):
     return dict.fromkeys([*parked, *(wait[1] for t in block.threads for wait in t.waits.values())])
 
 
+def _one_for_all(thread):
+    """The cure where ``thread`` waits at one line for several barriers, and arrives on one alone, or the other
+    way."""
+    waits = {barrier.name: site for barrier, (_, site, *_) in thread.waits.items()}
+    arrivals = {barrier.name: site for barrier, site in thread.arrivals.items()}
+    for many, one, said in ((waits, arrivals, "waits on {} and arrives on {}"),
+                            (arrivals, waits, "arrives on {} and waits on {}")):  # fmt: skip
+        if len(one) == 1 < len(many) and len({*many.values()}) == 1:
+            [(name, site)] = one.items()
+            said = said.format(" and ".join(sorted(many)), name)
+            return (f"Thread {thread.tid} {said} alone, at {thread.at(site)}: take that from the stage, too, "
+                    "by the index of the others.")  # fmt: skip
+    return ""
+
+
 def _by_another(thread):
     """The cure where ``thread`` issues copies, and another lane of its warp waits for the stage."""
     issues = any(thread.tid in barrier.issuers for barrier in thread.block.barriers.live.values())
@@ -43,6 +66,7 @@ def _by_another(thread):
     if not issues or thread.last_wait or not mates:
         return ""
     barrier, _, site = mates[0].last_wait
-    return (f"Thread {mates[0].tid} waits for the stage to be empty, on {barrier.name} at {thread.at(site)}; "
+    at = thread.at(site)
+    return (f"Thread {mates[0].tid} waits for the stage to be empty, on {barrier.name} at {at}; "
             f"thread {thread.tid} fills it without knowing of that: let one thread wait and issue, or put "
             "cuda.syncwarp() between the wait and what comes after it.")  # fmt: skip

@@ -336,9 +336,7 @@ def issue(thread, group, form, columns, what, brought):
     """A product of the warpgroup ``group``, which ``thread`` issues for all, becomes its ``last``. ``brought``:
     {thread's number: (its sums, a list or an array of C, words of A, Factors)}"""
     block, factors = thread.block, brought[thread.tid][2]
-    if any(other != factors for _, _, other in brought.values()):
-        text = f"{what}, for which the threads of the warpgroup do not give the same operands"
-        raise thread.fault(faults.BadMatrixDescriptor, text)
+    _check_operands(thread, what, {tid: each[2] for tid, each in sorted(brought.items())})
     b_places = addresses(factors.b, columns, factors.transposed[1], form.size)
     a_places = None if factors.a is None else addresses(factors.a, ROWS, factors.transposed[0], form.size)
     phase = _groups(thread).number
@@ -378,6 +376,25 @@ def issue(thread, group, form, columns, what, brought):
         issued.landed, issued.before = True, None
 
     block.launch_copy(issued, deliver)
+
+
+def _check_operands(thread, what, given):
+    """All threads of the warpgroup give the same Factors: ``given`` {thread's number: its own}."""
+    tids = {}
+    for tid, factors in given.items():
+        tids.setdefault(factors, []).append(tid)
+    if len(tids) == 1:
+        return
+    (one, first), (other, second) = list(tids.items())[:2]
+    name = next(name for name in Factors._fields if getattr(one, name) != getattr(other, name))
+    said = [described(value) if name in ("a", "b") and value is not None else value
+            for value in (getattr(one, name), getattr(other, name))]  # fmt: skip
+    text = f"{what}, for which the threads of the warpgroup do not give the same operands: of {name} "
+    text += f"{ranges(first)} say {said[0]}, {ranges(second)} {said[1]}"
+    fault = thread.fault(faults.BadMatrixDescriptor, text)
+    fault.cure = "Make them of what is the same in all four warps, and not of a thread's or warp's number: a "
+    fault.cure += "product takes one A of 64 rows, of which each warp gets its own 16 by itself."
+    raise fault
 
 
 @contextlib.contextmanager
