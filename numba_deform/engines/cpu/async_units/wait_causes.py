@@ -23,7 +23,7 @@ def explain(fault, block):
             fault.cure, (fault.where, fault.source) = cure, place(site)
             return
     for barrier in block.barriers.live.values() if isinstance(fault, (*ASTRAY, faults.DataRace)) else ():
-        if barrier.came_back:
+        if barrier.came_back is not None:
             tid, (_, site) = barrier.came_back.tid, barrier.dropped[barrier.came_back.tid]
             fault.cure = f"Thread {tid} drops out of {barrier.name}, whose phases expect one arrival less from "
             fault.cure += "then on, and arrives there again: let it arrive without dropping out at "
