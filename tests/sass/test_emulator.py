@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import cuda, float32
+from numba import cuda, float32, int32, uint32, uint64
 
 import numba_deform as nd
 from numba_deform.compiler.sass import ToolMissing, tool
 from numba_deform.course.pipelines.copy import copy
 from numba_deform.course.pipelines.product import product
 from numba_deform.engines.cpu import simulate
-from numba_deform.engines.sass import Failed, emulate, listing
+from numba_deform.engines.sass import Failed, Stuck, emulate, listing
 from numba_deform.engines.sass.listing import disassembled, read
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
@@ -158,6 +158,36 @@ def test_a_profile_says_which_engine():
 @nd.kernel(threads=32)
 def outside(out: nd.u64):
     nd.st_global_b32(out + nd.u64(1 << 20), nd.u32(1))
+
+
+def moves_registers(gives):
+    """A kernel whose second warpgroup takes registers, which the first gives up or not."""
+
+    @nd.kernel(threads=384, min_blocks=1, whole_program=True)
+    def kernel(out: nd.u64):
+        i = int32(cuda.threadIdx.x)
+        if i < 128:
+            if gives:
+                nd.setmaxnreg_dec(24)
+        else:
+            nd.setmaxnreg_inc(232)
+        nd.st_global_b32(out + uint64(4 * i), uint32(i))
+
+    return kernel
+
+
+def test_registers_that_a_warpgroup_gives_up_are_another_ones():
+    out = np.zeros(384, np.uint32)
+    for traced in False, True:
+        run = emulate(moves_registers(True), 1, [out], traced=traced)
+        np.testing.assert_array_equal(out, np.arange(384))
+    assert {one.opcode for one in run.listing if one.stem == "USETMAXREG"} == {
+        "USETMAXREG.DEALLOC.CTAPOOL", "USETMAXREG.TRY_ALLOC.CTAPOOL"}  # fmt: skip
+
+
+def test_registers_that_nobody_gives_up_are_waited_for_in_vain():
+    with pytest.raises(Stuck, match="no warp can go on: .*USETMAXREG.TRY_ALLOC.*test_emulator.py"):
+        emulate(moves_registers(False), 1, [np.zeros(384, np.uint32)])
 
 
 def test_what_fails_is_named_with_its_line():

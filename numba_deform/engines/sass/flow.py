@@ -279,6 +279,30 @@ def phase(one):
     return run
 
 
+def more_registers(one):
+    """setmaxnreg.inc: the warp stays until the block has given up as many registers as it asks for."""
+    count = reader(one.operands[-1], "u", None)
+
+    def run(w, group):
+        lacks = int(count(w)[0]) - w.registers
+        if lacks > w.block.registers:
+            group.wait = lambda: lacks <= w.block.registers
+            return AGAIN
+        w.block.steps[group.pc](w)
+        group.pc += 1
+        return False
+
+    return run
+
+
+def allot(w, count):
+    """setmaxnreg: the warp has so many registers a thread now, and the block what is left; that it has been
+    done."""
+    w.block.registers -= int(count[0]) - w.registers
+    w.registers = int(count[0])
+    return np.ones(1, bool)
+
+
 FLOW = {
     "BRA": jump, "JMP": jump, "EXIT": leave, "BSSY": open_join, "BREAK": leave_join, "BSYNC": join,
     "WARPSYNC": join, "ENDCOLLECTIVE": end_collective, "CALL": call, "RET": give_back, "BAR": block_barrier,
@@ -292,6 +316,8 @@ def flow_of(one):
     """The function (warp, group) of an instruction that moves lanes or makes them wait; None for all others."""
     if one.stem == "SYNCS" and {"PHASECHK", "TRYWAIT"} <= one.words:
         return phase(one)
+    if one.stem == "USETMAXREG" and "TRY_ALLOC" in one.words:
+        return more_registers(one)
     if one.stem not in FLOW:
         return None
     run, taken = FLOW[one.stem](one), guarded(one)
@@ -315,7 +341,9 @@ def flow_of(one):
 
 # What orders memory, or waits for what is done at once here, or is a hint.
 NOTHING = ("NOP|YIELD|DEPBAR|LDGDEPBAR|FENCE|UTMACMDFLUSH|MEMBAR|ERRBAR|CGAERRBAR|CCTL|"
-           "USETMAXREG|NANOSLEEP|PREEXIT|ACQBULK|WARPGROUP")  # fmt: skip
-ANY = "LE PF ALL CTA GPU SC SYS IVALL IV VIEW ASYNC S G ARRIVE DEPBAR SYNCS TRY_ALLOC DEALLOC CTAPOOL"
+           "NANOSLEEP|PREEXIT|ACQBULK|WARPGROUP")  # fmt: skip
+ANY = "LE PF ALL CTA GPU SC SYS IVALL IV VIEW ASYNC S G ARRIVE DEPBAR SYNCS"
+row("USETMAXREG.TRY_ALLOC", "p", "*u", plain(allot), "CTAPOOL")
+row("USETMAXREG.DEALLOC", "", "*u", plain(allot), "CTAPOOL")
 row(NOTHING, "", "t?t?t?", plain(lambda *_: None), ANY)
 row("B2R.RESULT", "r?p?", "*", plain(reduced))
