@@ -190,6 +190,30 @@ def test_registers_that_nobody_gives_up_are_waited_for_in_vain():
         emulate(moves_registers(False), 1, [np.zeros(384, np.uint32)])
 
 
+def test_a_kernel_that_spills():
+    """The assembler marks what it spills, behind the operands."""
+
+    @nd.kernel(threads=64, min_blocks=32)
+    def kernel(data: nd.u64, out: nd.u64):
+        i = int32(cuda.threadIdx.x)
+        parts = cuda.local.array(60, uint32)
+        for j in nd.static_range(60):
+            parts[j] = nd.ld_global_b32(data + uint64(4 * (i * 60 + j)))
+        total = uint32(0)
+        for _ in range(2):
+            cuda.syncthreads()
+            for j in nd.static_range(60):
+                total = uint32(total * uint32(3) + parts[j] * parts[59 - j])
+        nd.st_global_b32(out + uint64(4 * i), total)
+
+    data = np.random.default_rng(1).integers(0, 9, 64 * 60).astype(np.uint32)
+    out, expected = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    run = emulate(kernel, 1, [data, out])
+    simulate(kernel, 1, args=[data, expected])
+    np.testing.assert_array_equal(out, expected)
+    assert {"LDL", "STL"} <= {one.stem for one in run.listing}
+
+
 def test_what_fails_is_named_with_its_line():
     with pytest.raises(Failed, match=r"STG.* \(instruction \d+, test_emulator.py:\d+\): 4 bytes at 0x"):
         emulate(outside, 1, [np.zeros(4, np.uint32)])
