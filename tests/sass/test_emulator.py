@@ -9,6 +9,7 @@ from numba import cuda, float32, int32, uint32, uint64
 
 import numba_deform as nd
 from numba_deform.compiler.sass import ToolMissing, tool
+from numba_deform.course.pipelines.cluster import multicast
 from numba_deform.course.pipelines.copy import copy
 from numba_deform.course.pipelines.product import product
 from numba_deform.engines.cpu import simulate
@@ -148,6 +149,8 @@ def test_a_barrier_with_a_trace_and_without():
 def test_clusters_have_no_predicted_time():
     with pytest.raises(ValueError, match="transposed has clusters, whose time cannot be predicted"):
         nd.profile(transposed, 2, [np.zeros((32, 32), np.float32)], cluster=2, time=True)
+    with pytest.raises(ValueError, match="multicast has clusters, whose time cannot be predicted"):
+        nd.timeline(multicast(), engine="model")
 
 
 def test_a_profile_says_which_engine():

@@ -1402,6 +1402,17 @@ def test_an_endless_loop_with_barriers_ends_too():
     assert fault.thread is not None
 
 
+def test_more_blocks_than_there_is_time_for():
+    """That is known before the first one."""
+
+    def kernel(out):
+        out[0] = 1
+
+    words = ["1,000,000,000 blocks", "timeout is 60 s", "by only="]
+    expect(faults.Unfinished, kernel, np.zeros(2, np.int32), grid=10**9, block=1, words=words)
+    run(kernel, np.zeros(2, np.int32), grid=10**9, block=1, only=[7])
+
+
 def test_a_timeout_does_not_reach_the_next_run():
     def long(out):
         while out[0] == 0:

@@ -258,7 +258,7 @@ class Cluster:
         thread.pause()
         ranks = [rank for rank in range(32) if mask >> rank & 1]
         if not ranks or ranks[-1] >= len(self.blocks):
-            what = f"multicasts with mask {mask:#x} in a cluster of {len(self.blocks)}"
+            what = f"multicasts with mask {mask & WORD:#x} in a cluster of {len(self.blocks)}"
             raise thread.fault(faults.NotInCluster, what)
         return [self.blocks[rank] for rank in ranks]
 

@@ -113,7 +113,8 @@ class ThreadBarriers(ThreadMemory):
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until
         something depends on it."""
-        values, source = self.mates.collective(self, kind, int(mask) & WORD, value), int(source) & 31
+        mask, source = int(mask) & WORD, int(source) & 31
+        values = self.mates.collective(self, kind, mask, value)
         other = 32 * self.warp + source
         if source in values:
             return values[source]
