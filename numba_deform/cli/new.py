@@ -41,8 +41,8 @@ def new(options):
         raise UsageError(f"new {path}: the file must end in .py, such as {path.with_suffix('.py')}")
     if path.stem in sys.stdlib_module_names:
         other = path.with_stem(f"my_{path.stem}")
-        raise UsageError(f"new {path}: programs in that directory that import Python's own {path.stem} would get "
-                         f"this file; name it otherwise, such as {other}")  # fmt: skip
+        raise UsageError(f"new {path}: programs in that directory which import Python's own {path.stem} would "
+                         f"get this file; name it otherwise, such as {other}")  # fmt: skip
     if not path.absolute().parent.is_dir():
         raise UsageError(f"new {path}: there is no directory {path.absolute().parent}")
     try:

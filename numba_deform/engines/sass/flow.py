@@ -269,14 +269,19 @@ def phase(one):
         w.active = taken(w, group.mask)
         asked = needs(w, where(w), parity(w))
         barriers = [(w.block.barrier(one, at), bit) for at, bit in asked]
-        if all(barrier.passed(bit) for barrier, bit in barriers):
-            w.block.steps[group.pc](w)
-            group.pc += 1
-            return False
-        group.wait = lambda: all(barrier.passed(bit) for barrier, bit in barriers)
-        return AGAIN
+        return stay(w, group, lambda: all(barrier.passed(bit) for barrier, bit in barriers))
 
     return run
+
+
+def stay(w, group, until):
+    """A step that lanes do not leave before ``until()`` is true."""
+    if not until():
+        group.wait = until
+        return AGAIN
+    w.block.steps[group.pc](w)
+    group.pc += 1
+    return False
 
 
 def more_registers(one):
@@ -284,13 +289,7 @@ def more_registers(one):
     count = reader(one.operands[-1], "u", None)
 
     def run(w, group):
-        lacks = int(count(w)[0]) - w.registers
-        if lacks > w.block.registers:
-            group.wait = lambda: lacks <= w.block.registers
-            return AGAIN
-        w.block.steps[group.pc](w)
-        group.pc += 1
-        return False
+        return stay(w, group, lambda: int(count(w)[0]) - w.registers <= w.block.registers)
 
     return run
 

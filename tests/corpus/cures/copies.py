@@ -329,6 +329,32 @@ def descriptor_with_offsets_in_bytes(words, out):
         out[i, j] = sums[j]
 
 
+@wrong(
+    faults.BadMatrixDescriptor, source="NVIDIA/cutlass: one descriptor for a warpgroup", block=128, args=square,
+    expect=lambda words, out: [(np.isfinite(out), True)],
+    names=("threads 0-31 say start", "threads 32-63 start", "and not of a thread's or warp's number"),
+    hardware="guarded",
+)  # fmt: skip
+def descriptor_of_each_warp(words, out):
+    """Each warp names its own 16 rows as the matrix, as it would for mma.sync."""
+    tile = cuda.shared.array(512, uint32, alignment=128)
+    sums, i = cuda.local.array(32, float32), int32(cuda.threadIdx.x)
+    for j in range(i, 512, 128):
+        row, word = j // 8, j % 8
+        tile[row // 8 * 64 + word // 4 * 32 + row % 8 * 4 + word % 4] = words[row, word]
+    fence_proxy_async()
+    cuda.syncthreads()
+    place, warp = shared_address(tile), i // WARP  # cure: place, warp = shared_address(tile), 0
+    b = wgmma_descriptor(place, uint32(128), uint32(256), uint32(0), uint32(0))
+    a = wgmma_descriptor(place + uint32(512 * warp), uint32(128), uint32(256), uint32(0), uint32(0))
+    wgmma_fence()
+    wgmma_m64n64k16_f16(sums, a, b, uint32(0), uint32(0), uint32(0))  # <- fault
+    wgmma_commit_group()
+    wgmma_wait_group_n64(sums, 0)
+    for j in range(32):
+        out[i, j] = sums[j]
+
+
 # --- stages -----------------------------------------------------------------------------------------
 @wrong(
     faults.ReadAfterRelease, source="Dao-AILab/flash-attention pull request 2033: early releases", block=96,
@@ -532,4 +558,104 @@ def consumer_divides_by_one(data: u64, out: u64):
             mbarrier_wait(full + uint32(8 * (t % 2)), t & 1)  # cure: pass  # <- fault
             total += tile[t % 2, i - WARP]
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.CopyCollision,
+    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("what signals bars[1] goes to", "what signals bars[0] goes", "one stage index"), hardware="guarded",
+)  # fmt: skip
+def fills_one_stage_for_both(data: u64, out: u64):
+    """The barriers go by the stage, and the memory that is filled does not."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            # cure: place = shared_address(tile) + uint32(BYTES * (t % 2))
+            place = shared_address(tile)  # cure: pass
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)  # <- fault
+    elif i >= WARP:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.InFlightRead,
+    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("Wait on bars[1]", "was on bars[0]", "Or read what that one brings, from tile[byte 0] on"),
+    hardware="guarded",
+)  # fmt: skip
+def reads_the_other_stage(data: u64, out: u64):
+    """The consumer waits for a stage, and reads the other one."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_address(tile) + uint32(BYTES * (t % 2))
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i >= WARP:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[(t + 1) % 2, i - WARP]  # cure: total += tile[t % 2, i - WARP]  # <- fault
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.UnobservedPhase, faults.TooManyArrivals,
+    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("waits on bars[0] and bars[1] and arrives on bars[2] alone", "by the index of the others"),
+    hardware="guarded",
+)  # fmt: skip
+def gives_one_stage_back_for_both(data: u64, out: u64):
+    """The consumer waits by the stage, and gives the first one back each time."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_address(tile) + uint32(BYTES * (t % 2))
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i >= WARP:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            # cure: mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+            mbarrier_arrive(full + uint32(16))  # cure: pass  # <- fault
         st_global_b32(out + uint64(4 * i), uint32(total))

@@ -436,8 +436,8 @@ def _set_by_another(pair):
                 f"Set the flag by st_release_{scope}_b32, or with a fence of gpu scope (fence_acq_rel_gpu) "
                 "right before it.",
                 "A relaxed store hands on nothing of what its thread did before.",
-                f"; {pair.who(w.tid)} set {name} at {place} after that, by a relaxed store, which hands "
-                "nothing on",
+                f"; {pair.who(w.tid)} set {name} at {place} after that, by a relaxed store"
+                f"{_lacking(other.block.threads[w.tid], other)}",
             )  # fmt: skip
     return None
 
@@ -450,16 +450,20 @@ def _met_relaxed(pair):
     clock, site = block.cluster.barrier.relaxed.get((block, other.tid), (-1, None))
     if clock < other.clock:
         return None
-    fence, when = pair.culprit.last_fence
-    of = f", and {fence}" if fence and when >= other.clock else ", which hands nothing on"
     return Cause(
         "Meet by cluster_arrive(), which releases, and cluster_wait(); or put fence_acq_rel_gpu() before "
         "cluster_arrive_relaxed().",
         "barrier.cluster.arrive.relaxed hands on only what a fence of cluster scope or a wider one covers "
         "(PTX 9.7.13.3).",
         f"; {pair.who(other.tid)} came to the cluster's barrier after that by cluster_arrive_relaxed(), at "
-        f"{pair.thread.at(site)}{of}",
+        f"{pair.thread.at(site)}{_lacking(pair.culprit, other)}",
     )  # fmt: skip
+
+
+def _lacking(thread, other):
+    """Why what ``thread`` has done without a release, after the access ``other``, hands nothing on."""
+    fence, when = thread.last_fence
+    return f", and {fence}" if fence and when >= other.clock else ", which hands nothing on"
 
 
 # --- all others ---------------------------------------------------------------------------------------
