@@ -38,7 +38,7 @@ def words(*counts):
     args=ints(4, 2), expect=lambda data, out: [(out, [0, 4])],
     names=("cuda.threadfence()", "right before the atomic", "and right behind the atomic", "or its loop"),
 )  # fmt: skip
-def lock_without_fences(data, out):
+def lock_that_hands_nothing_on(data, out):
     """A lock by compare and swap, and no fence that hands on what was done under it."""
     if cuda.threadIdx.x == 0:
         while cuda.atomic.cas(out, 0, 0, 1) != 0:

@@ -29,8 +29,8 @@ def explain(fault, block):
             fault.cure += "then on, and arrives there again: let it arrive without dropping out at "
             fault.cure += f"{describe_site(site)} (mbarrier_arrive), or come no more."
             fault.where, fault.source = place(site)
-    ring = RING.fullmatch(fault.barrier or "")
-    if ring and isinstance(fault, faults.StaleWait):
+    ring = RING.fullmatch(str(fault.barrier))
+    if ring and isinstance(fault, (faults.StaleWait, faults.StaleRefill)):
         fault.cure = States(block, ring[1]).cure()
     if isinstance(fault, UNGUARDED) and fault.thread is not None:
         thread = block.threads[fault.thread]

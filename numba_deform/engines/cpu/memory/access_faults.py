@@ -321,6 +321,8 @@ def bad_overwrite(space, thread, r, late, address, record):
         if thing == "product" and copy and (givers := [t for t in copy.givers if t // 128 == r[TID] // 128]):
             let_others_come(thread)
             return _released_in_flight(copy, issuer.block.threads[min(givers)], name, r)
+        if thing == "product" and copy and copy.tid // 128 != r[TID] // 128:  # nobody has given it back
+            return _refill_fault(copy, what, issuer)
         return explain_group(thread.fault(kind, what, name), thread, issuer, r[OWNER], r[CLOCK])
     others = r[BLOCK] is not thread.block
     who = thread.describe_tid(r[BLOCK], r[TID]) if others else f"thread {late[0]}"
