@@ -10,6 +10,12 @@ from ..reports.source_order import has_left, takes_turns
 RING = re.compile(r"(.+)\.(full|empty)\[(\d+)\]")  # the name of a barrier of a Ring
 
 
+def by_states(ring, sites, thread):
+    """Whether all these are calls of functions of a Ring, which its states decide; ``ring``: the match of its
+    barrier's name."""
+    return ring and all(re.search(r"\.(wait|acquire)\(", thread.line(site)) for site in sites)
+
+
 class States:
     """The states of a Ring: at which use of it its threads are, by their last waits."""
 
@@ -106,7 +112,7 @@ class Waited:
         over, ring = self.phase - 1, RING.fullmatch(barrier.name)
         if not self.here or any(barrier.phases_over(t.seen) > over for t in self.of(self.here)):
             return None
-        if ring:
+        if by_states(ring, [t.site() for t in self.of(self.here)], self.threads[0]):
             states = States(barrier.block, ring[1])
             return states.cure(f"; {ranges(self.here)} never waited for use {states.use(ring[3], over)}")
         return (f"Phase {over} of {barrier.name} is over, and {ranges(self.here)} never waited for it; this "
@@ -181,7 +187,8 @@ class Waited:
         on = {t.waiting[1] for t in live if t.waiting[1] in barrier.block.barriers.live.values()}
         stuck, warps = {t.warp for t in live if t.waiting[1] in on}, {t.warp for t in self.threads}
         fresh = len(on) > 1 and all(not b.phase and b.pending == b.expected for b in on)
-        if fresh and (ring := RING.fullmatch(barrier.name)):
+        ring, waits = RING.fullmatch(barrier.name), [t.site() for t in live if t.waiting[1] in on]
+        if fresh and by_states(ring, waits, live[0]):
             return States(barrier.block, ring[1]).cure()
         return fresh and stuck == warps and not self.others and (
             f"Nobody has arrived on {' or '.join(sorted(b.name for b in on))} yet. A wait for a stage to be "

@@ -6,7 +6,7 @@ import inspect
 from ... import faults
 from ..reports.call_sites import describe_site, place
 from ..reports.source_order import wrong_divisor
-from .arrivals import RING, States
+from .arrivals import RING, States, by_states
 
 # What comes of a wait for another phase than was meant, and of copies issued by another than who waits.
 ASTRAY = (faults.StaleWait, faults.RefillRace, faults.MissedPhase, faults.TooManyArrivals,
@@ -30,18 +30,21 @@ def explain(fault, block):
             fault.cure += f"{describe_site(site)} (mbarrier_arrive), or come no more."
             fault.where, fault.source = place(site)
     ring = RING.fullmatch(str(fault.barrier))
-    if ring and isinstance(fault, (faults.StaleWait, faults.StaleRefill)):
+    if ring and isinstance(fault, (faults.StaleWait, faults.StaleRefill)) and by_states(
+        ring, _waits(block, f"{ring[1]}."), block.threads[0]
+    ):
         fault.cure = States(block, ring[1]).cure()
-    if isinstance(fault, UNGUARDED) and fault.thread is not None:
+    if isinstance(fault, UNGUARDED) and fault.thread is not None and fault.rule == type(fault).rule:
         thread = block.threads[fault.thread]
         fault.cure = _by_another(thread) or not ring and _one_for_all(thread) or fault.cure
 
 
-def _waits(block):
-    """The places of all waits on mbarriers, of which each thread has made its last."""
+def _waits(block, start=""):
+    """The places of waits on mbarriers whose name has that start: of each thread its last on each."""
     live = [t for t in block.threads if not t.dead]
-    parked = [t.site() for t in live if t.waiting and t.waiting[0] == "mbarrier"]
-    return dict.fromkeys([*parked, *(wait[1] for t in block.threads for wait in t.waits.values())])
+    waits = [(t.waiting[1], t.site()) for t in live if t.waiting and t.waiting[0] == "mbarrier"]
+    waits += [(barrier, wait[1]) for t in block.threads for barrier, wait in t.waits.items()]
+    return dict.fromkeys(site for barrier, site in waits if barrier.name.startswith(start))
 
 
 def _one_for_all(thread):
@@ -63,10 +66,9 @@ def _by_another(thread):
     """The cure where ``thread`` issues copies, and another lane of its warp waits for the stage."""
     issues = any(thread.tid in barrier.issuers for barrier in thread.block.barriers.live.values())
     mates = [t for t in thread.block.threads if t.warp == thread.warp and t.last_wait]
-    if not issues or thread.last_wait or not mates:
+    if not issues or thread.last_wait or len(mates) != 1:
         return ""
-    barrier, _, site = mates[0].last_wait
-    at = thread.at(site)
-    return (f"Thread {mates[0].tid} waits for the stage to be empty, on {barrier.name} at {at}; "
+    [mate], (barrier, _, site) = mates, mates[0].last_wait
+    return (f"Thread {mate.tid} waits for the stage to be empty, on {barrier.name} at {thread.at(site)}; "
             f"thread {thread.tid} fills it without knowing of that: let one thread wait and issue, or put "
             "cuda.syncwarp() between the wait and what comes after it.")  # fmt: skip

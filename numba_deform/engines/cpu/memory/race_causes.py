@@ -4,17 +4,14 @@
 of ``CAUSES`` looks for one cause; the first that finds its own has the say.
 """
 
-import itertools
-import math
-
 from greenlet import getcurrent
 
 from ... import faults
-from ..reports.call_sites import result_used
 from .access_records import writers
 from .races import CHANGE, READ, WRITE, Cause, Race, elements
 from .source_causes import (
     barrier_in_a_branch,
+    carved_twice,
     in_place,
     of_one_block_alone,
     of_two_rounds,
@@ -268,22 +265,6 @@ def _one_byte_by_two_names(pair):
     )  # fmt: skip
 
 
-def _carved_twice(pair):
-    """Two arrays that the kernel has carved out of shared memory by their addresses share some bytes."""
-    views = getattr(pair.space, "boxes", ())
-    views = sorted({(address, math.prod(shape) * kind.itemsize) for address, shape, kind in views})
-    for (a, size), (b, more) in itertools.pairwise(views):
-        if a < b < a + size < b + more:
-            return Cause(
-                f"Begin the array at {b:#x} at {a + size:#x} or later, {a + size - b} bytes on: an array takes "
-                "the product of its shape times the size of an element, in bytes.",
-                "Arrays that are used at one time lie behind one another.",
-                f"; the array of {size} bytes at shared address {a:#x} reaches {a + size - b} bytes into the "
-                f"one at {b:#x}",
-            )  # fmt: skip
-    return None
-
-
 def _plain_beside_atomic(pair):
     if CHANGE not in pair.kinds or len(pair.kinds) == 1:
         return None
@@ -368,10 +349,13 @@ def _lock_without_fence(pair):
     for space, address, record, flag in _words(pair) if CHANGE not in pair.kinds and other.block else ():
         changes = [w for w in writers(record) if w.reads]
         left = [w for w in changes if (w.block, w.tid) == (other.block, other.tid) and w.clock >= other.clock]
-        taken = [w for w in changes if (w.block, w.tid) == (thread.block, thread.tid) and result_used(w.site)]
+        taken = [w for w in changes if (w.block, w.tid) == (thread.block, thread.tid)]
+        taken = [w for w in taken if thread.result_used(w.site)]
         if not left or not taken or taken[-1].number < left[-1].number:
             continue
-        given, got = pair.thread.at(left[-1].site), pair.thread.at(taken[-1].site)
+        given, got = thread.at(left[-1].site), thread.at(taken[-1].site)
+        if given == got:  # a ticket that each takes again
+            continue
         released = pair.covered(flag.own.get(other.block) or {} if pair.near else flag.wide)
         fence = "cuda.threadfence_block()" if pair.near else "cuda.threadfence(), of gpu scope,"
         acquired = thread.met and thread.met[0] is flag and thread.met[3]
@@ -494,7 +478,7 @@ HANDED_ON = (
 )  # fmt: skip
 CAUSES = (
     _old_token, _count_too_small, _old_phase, _arrived_for_its_warp, _behind_its_arrival, *HANDED_ON[:2],
-    _one_byte_by_two_names, _carved_twice, _plain_beside_atomic, barrier_in_a_branch, of_two_rounds,
+    _one_byte_by_two_names, carved_twice, _plain_beside_atomic, barrier_in_a_branch, of_two_rounds,
     same_in_each_block, _ticket_without_fence, _lock_without_fence, _change_by_hand, *HANDED_ON[2:],
     _one_element, of_one_block_alone, in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
 )  # fmt: skip
