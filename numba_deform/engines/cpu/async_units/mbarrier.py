@@ -8,7 +8,7 @@ import numpy as np
 
 from ....device.limits import MAX_COUNT
 from ... import faults
-from ..memory.vector_clocks import STARTED, merged
+from ..memory.vector_clocks import STARTED, covers_shared, merged
 from .arrivals import Waited, late_announcement, none_left, too_many, unobserved
 
 maximum = np.maximum
@@ -346,7 +346,8 @@ class MBarrier:
             what += "copy of it is bound to come later"
             raise self.block.threads[tid].fault_at(faults.CompletesPhase, what, where, self)
         for tid, (clock, where) in self.alone.items():
-            if self.gathered[0, tid] < clock > self.arrived.get(tid, -1):
+            told = max(self.gathered[0, tid], self.arrived.get(tid, -1)) >= clock
+            if not told and not covers_shared(self.gathered_far, self.block, tid, clock):
                 raise late_announcement(self, self.block.threads[tid], where, self.phase)
         phase = self.phase + 1
         if phase == 1:
