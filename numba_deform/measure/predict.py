@@ -132,7 +132,7 @@ def write_clocks(kernel, grid, args, shared_bytes, marks, block, cluster=None):
     blocks = prod(grid) if isinstance(grid, tuple) else grid
     place, held = block // SMS, resident_blocks(kernel, shared_bytes) // SMS
     only = list(range(block % SMS, blocks, SMS))[: place + held]
-    found = predict(emulate(kernel, grid, args, shared_bytes, cluster, only, traced=True)).clocks
+    found = predict(emulate(kernel, grid, args, shared_bytes, cluster, only=only, traced=True)).clocks
     for (which, warp), cycles in found.items():
         if which == place:
             written = marks[warp, : len(cycles)]  # as two words each
