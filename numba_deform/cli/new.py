@@ -1,5 +1,6 @@
 """``numba-deform new my.py``: a file with a pipeline, to start from."""
 
+import sys
 from pathlib import Path
 
 from ..engines.words import closest
@@ -38,6 +39,10 @@ def new(options):
         raise UsageError(f"template={template} must be one of {known}{closest(template, TEMPLATES)}")
     if path.suffix != ".py":
         raise UsageError(f"new {path}: the file must end in .py, such as {path.with_suffix('.py')}")
+    if path.stem in sys.stdlib_module_names:
+        other = path.with_stem(f"my_{path.stem}")
+        raise UsageError(f"new {path}: programs in that directory which import Python's own {path.stem} would "
+                         f"get this file; name it otherwise, such as {other}")  # fmt: skip
     if not path.absolute().parent.is_dir():
         raise UsageError(f"new {path}: there is no directory {path.absolute().parent}")
     try:

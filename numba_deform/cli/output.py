@@ -80,8 +80,9 @@ class _Elapsed(progress.BarColumn):
 
 @contextmanager
 def lasting(seconds):
-    """A bar that is full after ``seconds``, an estimate, and swings without one; on a terminal only."""
-    about = progress.TextColumn(f"of about {duration(seconds)}" if seconds else "")
-    with _bar(_Elapsed(), progress.TimeElapsedColumn(), about) as bar:
-        bar.add_task("", total=seconds)
-        yield
+    """A bar that is full after ``seconds``, an estimate, and swings without one; on a terminal only. Gives
+    ``tell(text)``, which writes beside it how far it is."""
+    columns = _Elapsed(), progress.TimeElapsedColumn(), progress.TextColumn("{task.description}")
+    with _bar(*columns) as bar:
+        task = bar.add_task(f"of about {duration(seconds)}" if seconds else "", total=seconds)
+        yield lambda text: bar.update(task, description=escape(text))

@@ -134,8 +134,9 @@ def _shape(launch):
 def _on_cpu(launch, options):
     """The errors of the outputs after the last schedule; every one has been compared."""
     if options.get("schedules") == "all":
-        with lasting(None):
-            tried = explore(launch, limit=options.get("limit", LIMIT), waive=options.get("waive", ()))
+        with lasting(None) as tell:
+            tried = explore(launch, limit=options.get("limit", LIMIT), waive=options.get("waive", ()),
+                            progress=lambda count: tell(f"{count:,} schedules"))  # fmt: skip
         say("explored", tried)
         return launch.errors()
     asked = keys.simulation_options(options)

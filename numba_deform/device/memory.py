@@ -40,7 +40,8 @@ def dynamic_start(alignment):
 
 @array_intrinsic
 def shared_array(address, shape, dtype):
-    """The array of that shape and type whose first element lies at a 32-bit shared address."""
+    """The array of that shape, a tuple or one number, and type whose first element lies at a 32-bit shared
+    address."""
     return cpu().shared_array(address, shape, dtype)
 
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 from greenlet import getcurrent
 from llvmlite import ir
 from numba import types
+from numba.core.errors import TypingError
 from numba.cuda.extending import intrinsic as _numba_intrinsic
 
 from . import sections
@@ -340,14 +341,17 @@ def array_intrinsic(model):
     """Decorator for the intrinsic that makes an array of a shared address, a shape and a type of elements."""
 
     def array(typingctx, address, shape, dtype):
-        kind = types.Array(dtype.dtype, len(shape), "C")
+        one = isinstance(shape, types.Integer)
+        if not one and not isinstance(shape, types.BaseTuple):
+            raise TypingError(f"the shape of a shared array is a whole number or a tuple of them, not {shape}")
+        kind = types.Array(dtype.dtype, 1 if one else len(shape), "C")
 
         def codegen(context, builder, signature, values):
             from numba.cuda import cgutils
 
             element = context.get_data_type(kind.dtype)
-            lengths, step = cgutils.unpack_tuple(builder, values[1]), context.get_abi_sizeof(element)
-            itemsize = step = ir.Constant(ir.IntType(64), step)
+            lengths = [values[1]] if one else cgutils.unpack_tuple(builder, values[1])
+            itemsize = step = ir.Constant(ir.IntType(64), context.get_abi_sizeof(element))
             strides = []
             for length in reversed(lengths):
                 strides.insert(0, step)
@@ -359,7 +363,7 @@ def array_intrinsic(model):
             context.populate_array(made, **parts, meminfo=None)
             return made._getvalue()
 
-        return kind(u32, shape, dtype), codegen
+        return kind(u32, types.intp if one else shape, dtype), codegen
 
     return _of_python(model, array)
 

@@ -92,7 +92,8 @@ def record_launch(launch, gpu=None, block=0, options=None, model=False):
     elif model:
         if options:
             raise TypeError(f"{', '.join(options)} are options of the CPU engine, and engine is model")
-        write_clocks(traced, launch.grid, [*launch.args, marks, block], traced.shared_bytes, marks, block)
+        args, shared_bytes = [*launch.args, marks, block], traced.shared_bytes
+        write_clocks(traced, launch.grid, args, shared_bytes, marks, block, launch.cluster)
     else:
         args, options = [*launch.args, marks, block], options or {}
         options = {**options, "trace": True}

@@ -126,13 +126,13 @@ def predict(run, constants=HOPPER, repeats=1):
                       dict(sm.clocks))  # fmt: skip
 
 
-def write_clocks(kernel, grid, args, shared_bytes, marks, block):
+def write_clocks(kernel, grid, args, shared_bytes, marks, block, cluster=None):
     """Have the model's clock in the ``marks`` that a block of a kernel with marks writes, whose last arguments
     they are: the machine code runs for the blocks of its SM up to those that are there with it."""
     blocks = prod(grid) if isinstance(grid, tuple) else grid
     place, held = block // SMS, resident_blocks(kernel, shared_bytes) // SMS
     only = list(range(block % SMS, blocks, SMS))[: place + held]
-    found = predict(emulate(kernel, grid, args, shared_bytes, only=only, traced=True)).clocks
+    found = predict(emulate(kernel, grid, args, shared_bytes, cluster, only=only, traced=True)).clocks
     for (which, warp), cycles in found.items():
         if which == place:
             written = marks[warp, : len(cycles)]  # as two words each

@@ -48,7 +48,7 @@ class Rest:
         try:
             kinds = tuple(map(typeof, self.values))
         except (TypeError, ValueError) as error:
-            raise NotRunnable(str(error)) from None
+            raise NotRunnable(f"takes what Numba has no type for: {error}") from None
         key = kernel.py_func, kinds
         if key not in self.kept:
             try:

@@ -34,7 +34,7 @@ CHUNKS = 32  # pieces of work for each core
 
 
 class NotRunnable(Exception):
-    """The kernel cannot be run without the engine; the text says why."""
+    """The kernel cannot be run without the engine; the text says why, behind "it"."""
 
 
 class Unchecked:
@@ -52,7 +52,7 @@ class Unchecked:
             self.block.compile((types.int64[::1], types.uint8[:, ::1], *[types.int64] * 2, types.Tuple(kinds)))
         except (NumbaError, NotImplementedError, TypeError, ValueError, AttributeError, KeyError) as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise NotRunnable(f"Numba does not compile it for the CPU: {' '.join(lines[:2])}") from None
+            raise NotRunnable(f"is nothing that Numba compiles for the CPU: {' '.join(lines[:2])}") from None
 
     # --- the kernel with another ``cuda`` -----------------------------------------------------------
     def _compiled(self, function):

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import cuda, float32
+from numba import cuda, float32, int32, uint32, uint64
 
 import numba_deform as nd
 from numba_deform.compiler.sass import ToolMissing, tool
+from numba_deform.course.pipelines.cluster import multicast
 from numba_deform.course.pipelines.copy import copy
 from numba_deform.course.pipelines.product import product
 from numba_deform.engines.cpu import simulate
-from numba_deform.engines.sass import Failed, emulate, listing
+from numba_deform.engines.sass import Failed, Stuck, emulate, listing
 from numba_deform.engines.sass.listing import disassembled, read
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
@@ -148,6 +149,8 @@ def test_a_barrier_with_a_trace_and_without():
 def test_clusters_have_no_predicted_time():
     with pytest.raises(ValueError, match="transposed has clusters, whose time cannot be predicted"):
         nd.profile(transposed, 2, [np.zeros((32, 32), np.float32)], cluster=2, time=True)
+    with pytest.raises(ValueError, match="multicast has clusters, whose time cannot be predicted"):
+        nd.timeline(multicast(), engine="model")
 
 
 def test_a_profile_says_which_engine():
@@ -158,6 +161,60 @@ def test_a_profile_says_which_engine():
 @nd.kernel(threads=32)
 def outside(out: nd.u64):
     nd.st_global_b32(out + nd.u64(1 << 20), nd.u32(1))
+
+
+def moves_registers(gives):
+    """A kernel whose second warpgroup takes registers, which the first gives up or not."""
+
+    @nd.kernel(threads=384, min_blocks=1, whole_program=True)
+    def kernel(out: nd.u64):
+        i = int32(cuda.threadIdx.x)
+        if i < 128:
+            if gives:
+                nd.setmaxnreg_dec(24)
+        else:
+            nd.setmaxnreg_inc(232)
+        nd.st_global_b32(out + uint64(4 * i), uint32(i))
+
+    return kernel
+
+
+def test_registers_that_a_warpgroup_gives_up_are_another_ones():
+    out = np.zeros(384, np.uint32)
+    for traced in False, True:
+        run = emulate(moves_registers(True), 1, [out], traced=traced)
+        np.testing.assert_array_equal(out, np.arange(384))
+    assert {one.opcode for one in run.listing if one.stem == "USETMAXREG"} == {
+        "USETMAXREG.DEALLOC.CTAPOOL", "USETMAXREG.TRY_ALLOC.CTAPOOL"}  # fmt: skip
+
+
+def test_registers_that_nobody_gives_up_are_waited_for_in_vain():
+    with pytest.raises(Stuck, match="no warp can go on: .*USETMAXREG.TRY_ALLOC.*test_emulator.py"):
+        emulate(moves_registers(False), 1, [np.zeros(384, np.uint32)])
+
+
+def test_a_kernel_that_spills():
+    """The assembler marks what it spills, behind the operands."""
+
+    @nd.kernel(threads=64, min_blocks=32)
+    def kernel(data: nd.u64, out: nd.u64):
+        i = int32(cuda.threadIdx.x)
+        parts = cuda.local.array(60, uint32)
+        for j in nd.static_range(60):
+            parts[j] = nd.ld_global_b32(data + uint64(4 * (i * 60 + j)))
+        total = uint32(0)
+        for _ in range(2):
+            cuda.syncthreads()
+            for j in nd.static_range(60):
+                total = uint32(total * uint32(3) + parts[j] * parts[59 - j])
+        nd.st_global_b32(out + uint64(4 * i), total)
+
+    data = np.random.default_rng(1).integers(0, 9, 64 * 60).astype(np.uint32)
+    out, expected = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    run = emulate(kernel, 1, [data, out])
+    simulate(kernel, 1, args=[data, expected])
+    np.testing.assert_array_equal(out, expected)
+    assert {"LDL", "STL"} <= {one.stem for one in run.listing}
 
 
 def test_what_fails_is_named_with_its_line():

@@ -124,7 +124,7 @@ def test_several_warps_at_once_do_what_each_does(text):
     """Of each row that they share; some lanes and warps take no part."""
     opcode, _, operands = text.partition(" ")
     random, block = np.random.default_rng(1), types.SimpleNamespace(entry=0, machine=None)
-    block.machine = types.SimpleNamespace(threads=128, listing=types.SimpleNamespace(local=0))
+    block.machine = types.SimpleNamespace(threads=128, listing=types.SimpleNamespace(local=0, registers=32))
     together, apart = Squad([block], 128), Squad([block], 128)
     for registers in (together.r, together.u):
         registers[:] = (100 * random.standard_normal(registers.shape).astype(F32)).view(U32)

@@ -497,6 +497,62 @@ def test_bytes_may_land_before_they_are_expected():
     np.testing.assert_array_equal(out, values)
 
 
+def test_bytes_are_announced_as_their_copies_go():
+    """Each time before the copy that is under way is issued, so that the phase lacks bytes meanwhile; or of two
+    threads, where the one that arrives comes later."""
+
+    def one_ahead(values, out):
+        bar = one_barrier(1)
+        tile = cuda.shared.array(8, float32, alignment=16)
+        if cuda.threadIdx.x == 0:
+            fence_mbarrier_init()
+            mbarrier_arrive_expect_tx(bar, 16)
+            mbarrier_expect_tx(bar, 16)
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+            cp_async_bulk_load(shared_address(tile) + 16, global_address(values), 16, bar)
+        mbarrier_wait(bar, 0)
+        if cuda.threadIdx.x < 4:
+            out[cuda.threadIdx.x] = tile[4 + cuda.threadIdx.x]
+
+    def by_two(values, out):
+        bar = one_barrier(1)
+        tile = cuda.shared.array(4, float32, alignment=16)
+        tid = cuda.threadIdx.x
+        fence_mbarrier_init()
+        if tid == 0:
+            mbarrier_expect_tx(bar, 16)
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+        cuda.syncwarp()
+        if tid == 1:
+            mbarrier_arrive(bar)
+        mbarrier_wait(bar, 0)
+        if tid < 4:
+            out[tid] = tile[tid]
+
+    values = aligned(floats(4))
+    for kernel in one_ahead, by_two:
+        out = nans(4)
+        clean(kernel, values, out)
+        np.testing.assert_array_equal(out, values)
+
+
+def test_bytes_are_not_announced_when_the_phase_may_be_over():
+    """The copy of the bytes announced first may have landed before the others are."""
+
+    def kernel(values):
+        bar = one_barrier(1)
+        tile = cuda.shared.array(8, float32, alignment=16)
+        if cuda.threadIdx.x == 0:
+            fence_mbarrier_init()
+            mbarrier_arrive_expect_tx(bar, 16)
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+            mbarrier_expect_tx(bar, 16)
+            cp_async_bulk_load(shared_address(tile) + 16, global_address(values), 16, bar)
+        mbarrier_wait(bar, 0)
+
+    always(faults.UnobservedPhase, kernel, aligned(floats(4)), source="mbarrier_expect_tx(bar, 16)")
+
+
 def test_bytes_that_nobody_expects():
     def kernel(values):
         bar = one_barrier(1)
@@ -1345,6 +1401,17 @@ def test_an_endless_loop_with_barriers_ends_too():
 
     fault = expect(faults.Unfinished, kernel, nans(1), timeout=0.5, words="after 0.5 s")
     assert fault.thread is not None
+
+
+def test_more_blocks_than_there_is_time_for():
+    """That is known before the first one."""
+
+    def kernel(out):
+        out[0] = 1
+
+    words = ["1,000,000,000 blocks", "timeout is 60 s", "by only="]
+    expect(faults.Unfinished, kernel, np.zeros(2, np.int32), grid=10**9, block=1, words=words)
+    run(kernel, np.zeros(2, np.int32), grid=10**9, block=1, only=[7])
 
 
 def test_a_timeout_does_not_reach_the_next_run():

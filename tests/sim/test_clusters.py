@@ -30,9 +30,15 @@ from numba_deform.device.cluster_flags import (
     st_relaxed_cluster_shared_cluster_b32,
     st_release_cluster_shared_cluster_b32,
 )
-from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init, mbarrier_test_wait_parity
+from numba_deform.device.mbarrier import (
+    mbarrier_arrive_expect_tx,
+    mbarrier_expect_tx,
+    mbarrier_init,
+    mbarrier_test_wait_parity,
+)
 from numba_deform.device.memory import (
     atom_add_gpu_global_u32,
+    global_address,
     ld_acquire_gpu_global_b32,
     ld_relaxed_gpu_global_b32,
     ld_shared_b32,
@@ -51,6 +57,7 @@ from numba_deform.device.sync import (
 )
 from numba_deform.device.tma import (
     cp_async_bulk_commit_group,
+    cp_async_bulk_load,
     cp_async_bulk_store,
     cp_async_bulk_wait_group,
     fence_proxy_tensormap_acquire_sys,
@@ -1300,3 +1307,35 @@ def test_another_block_goes_on_between_two_arrivals(copies):
         run(kernel, out, grid=2, block=1, cluster=2, seed=seed, landing="earliest")
         seen.add(int(out[0]))
     assert seen == {0, 1}
+
+
+@pytest.mark.parametrize("meets", (True, False))
+def test_bytes_announced_before_another_block_arrives(meets):
+    """The only arrival comes from the other block, behind the announcement or beside it."""
+
+    def kernel(data, out):
+        tile = cuda.shared.array(32, uint32, alignment=128)
+        bar = shared_address(cuda.shared.array(1, uint64))
+        i, rank = int32(cuda.threadIdx.x), int32(c.cluster_ctarank())
+        if i == 0:
+            mbarrier_init(bar, 1)
+            fence_mbarrier_init()
+        c.cluster_sync()
+        if rank == 0 and i == 0:
+            mbarrier_expect_tx(bar, 128)
+            cp_async_bulk_load(shared_address(tile), global_address(data), 128, bar)
+        if meets:
+            c.cluster_sync()
+        if rank == 1 and i == 0:
+            c.mbarrier_arrive_cluster(c.mapa_shared_cluster(bar, uint32(0)))
+        if rank == 0:
+            c.mbarrier_wait_cluster(bar, 0)
+            out[i] = tile[i]
+        c.cluster_sync()
+
+    args, options = (np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)), {"grid": 2, "cluster": 2}
+    if not meets:
+        always(faults.UnobservedPhase, kernel, *args, source="mbarrier_expect_tx(bar, 128)", **options)
+    else:
+        clean(kernel, *args, **options)
+        np.testing.assert_array_equal(*args)

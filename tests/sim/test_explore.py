@@ -683,6 +683,15 @@ def test_the_limit_counts_what_says_something_new():
         assert found(program, (1, 1), True, limit, False, 32)[1].schedules == limit
 
 
+def test_progress_is_told_after_each_schedule():
+    def kernel(out):
+        cuda.atomic.exch(out, 0, cuda.threadIdx.x)
+
+    told = []
+    result = explore(kernel, 1, 3, (np.zeros(1, np.int64),), by_thread=True, progress=told.append)
+    assert told == list(range(1, result.schedules + 1)) and len(told) > 1
+
+
 # --- texts ----------------------------------------------------------------------------------------
 def test_the_statement_of_what_was_covered():
     out = np.zeros(1, np.int64)

@@ -111,7 +111,7 @@ MISTAKES = [
     ("flash", "a tile late", "v_map, 0, 64 * step,", "v_map, 0, 64 * (step - 1),", "WrongResult", "",
      r"1 of 3 loads by v_map at flash.py:38 lie outside .* the first at \(0, -64\)"),
     ("flash", "state not advanced", "                vs = values.advance(vs)\n            for",
-     "            for", "MissingArrivals", "values.wait", "state advanced once a use, by values.advance"),
+     "            for", "MissingArrivals", "values.wait", "never waited for use 2. .* state = values.advance"),
     ("flash", "coordinates by tiles", "k_map, 0, 64 * step,", "k_map, 0, step,", "WrongResult", "",
      "2 of 3 loads by k_map at flash.py:34 begin 1 away from the one before along dimension 1, where .* 64"),
     ("flash", "maps exchanged", "[*maps, out", "[maps[1], maps[0], maps[2], out", "WrongResult", "",

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import aligned, always, expect, fault_of, floats, nans
+from helpers import LANDINGS, aligned, always, expect, fault_of, floats, nans
 from numba import cuda, float32, int32, uint32, uint64
 
+import numba_deform as nd
 from numba_deform.course.bugs import BUGS
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
@@ -325,6 +326,68 @@ def test_a_write_under_a_load_asks_for_a_wait():
 
     expect(faults.DataRace, kernel, aligned(floats(4)), False, words="cure   Wait on bars[0], for the phase")
     expect(faults.DataRace, kernel, aligned(floats(4)), True, words="cure   Wait on the barrier that the copy")
+
+
+# --- states of a ring -----------------------------------------------------------------------------
+def turns(consumers=1, first=0, last=None, step=None, filled=1, stages=4):
+    """A kernel and its arguments: a copy through a ring whose uses so many warps read in turn. The first starts
+    at use ``first``, each other one behind the one before, and the last at ``last``; they advance by ``step``,
+    and the producer by ``filled``."""
+    tiles = nd.Array((stages, 1, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=32))
+    last, step = first + consumers - 1 if last is None else last, step or consumers
+
+    @nd.kernel(threads=32 + 32 * consumers, shared=shared)
+    def kernel(data: nd.u64, out: nd.uint32[:, :], steps: nd.i32):
+        shared.init()
+        ring, tiles = shared.ring, shared.tiles.view()
+        if nd.warp() == 0:
+            state = ring.start()
+            if nd.lane() == 0:
+                for i in range(steps):
+                    ring.acquire(state)
+                    ring.expect(state, 128)
+                    tile = shared.tiles.at(state.stage)
+                    nd.cp_async_bulk_load(tile, data + uint64(128 * i), 128, ring.full(state))
+                    state = ring.advance(state, filled)
+        else:
+            number = int32(nd.warp() - 1)
+            state = ring.start(last if number == consumers - 1 else first + number)
+            for i in range(number, steps, consumers):
+                ring.wait(state)
+                out[i, nd.lane()] = tiles[state.stage, 0, nd.lane()]
+                ring.release(state)
+                state = ring.advance(state, step)
+
+    return kernel, (np.arange(256, dtype=np.uint32), np.zeros((8, 32), np.uint32), 8)
+
+
+@pytest.mark.parametrize("options", [{}, {"consumers": 2}, {"consumers": 4}])
+def test_states_that_go_together(options):
+    kernel, args = turns(**options)
+    for seed, landing in enumerate(LANDINGS):
+        args[1][:] = 0
+        simulate(kernel, 1, args=args, seed=seed, landing=landing)
+        np.testing.assert_array_equal(args[1].ravel(), args[0])
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"first": 1}, ("use 4 is to be read by threads 32-63", "never waited for use 0")),  # of the next lap
+        ({"step": 2}, ("nobody reads use 1",)),
+        ({"filled": 2}, ("use 1 is to be read by threads 32-63", "use 6 is to be filled by thread 0")),
+        ({"consumers": 2, "last": 0}, ("all arrive in use 0",)),
+        ({"consumers": 2, "first": 1, "last": 1}, ("all arrive in use 1",)),
+        ({"consumers": 2, "step": 1}, ("all arrive in use 1",)),
+        ({"first": 4}, ("use 4 is to be read by threads",)),
+    ],
+)
+def test_the_state_that_differs_is_named_by_its_use(options, words):
+    kernel, args = turns(**options)
+    fault = fault_of(kernel, *args, block=None)
+    for text in (*words, "Each state starts at use 0, ring.start(), and advances by one", "of n that take"):
+        assert text in fault.cure, fault.cure
 
 
 # --- deadlocks ------------------------------------------------------------------------------------

@@ -89,6 +89,14 @@ def shuffled(call, *, block=32, dtype=np.int32):
     return out // 10 if dtype == np.int32 else out
 
 
+def test_a_mask_is_told_without_a_sign():
+    def kernel(out):
+        if cuda.threadIdx.x >= 16:
+            out[0] = cuda.shfl_sync(-1 << 16, cuda.threadIdx.x, 5)
+
+    expect(faults.UninitialisedRead, kernel, np.zeros(1, np.int32), words="which is not in mask 0xffff0000")
+
+
 def test_shuffle_from_a_lane():
     source = (LANES * 7) % 32
     got = shuffled(lambda v, lane: cuda.shfl_sync(FULL, v, (lane * 7) % 32))

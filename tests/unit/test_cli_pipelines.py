@@ -117,6 +117,7 @@ def test_a_template_that_there_is_not(tmp_path, monkeypatch, call):
 @pytest.mark.parametrize("words, why", [
     ("new", "new needs a file: numba-deform new my.py"), ("new my", "must end in .py, such as my.py"),
     ("new no/where.py", "there is no directory"), ("new my.py", "exists already, and is left as it is"),
+    ("new copy.py", "Python's own copy would get this file; name it otherwise, such as my_copy.py"),
 ])  # fmt: skip
 def test_new_refuses(tmp_path, monkeypatch, call, words, why):
     monkeypatch.chdir(tmp_path)

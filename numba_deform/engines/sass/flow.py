@@ -269,14 +269,37 @@ def phase(one):
         w.active = taken(w, group.mask)
         asked = needs(w, where(w), parity(w))
         barriers = [(w.block.barrier(one, at), bit) for at, bit in asked]
-        if all(barrier.passed(bit) for barrier, bit in barriers):
-            w.block.steps[group.pc](w)
-            group.pc += 1
-            return False
-        group.wait = lambda: all(barrier.passed(bit) for barrier, bit in barriers)
-        return AGAIN
+        return stay(w, group, lambda: all(barrier.passed(bit) for barrier, bit in barriers))
 
     return run
+
+
+def stay(w, group, until):
+    """A step that lanes do not leave before ``until()`` is true."""
+    if not until():
+        group.wait = until
+        return AGAIN
+    w.block.steps[group.pc](w)
+    group.pc += 1
+    return False
+
+
+def more_registers(one):
+    """setmaxnreg.inc: the warp stays until the block has given up as many registers as it asks for."""
+    count = reader(one.operands[-1], "u", None)
+
+    def run(w, group):
+        return stay(w, group, lambda: int(count(w)[0]) - w.registers <= w.block.registers)
+
+    return run
+
+
+def allot(w, count):
+    """setmaxnreg: the warp has so many registers a thread now, and the block what is left; that it has been
+    done."""
+    w.block.registers -= int(count[0]) - w.registers
+    w.registers = int(count[0])
+    return np.ones(1, bool)
 
 
 FLOW = {
@@ -292,6 +315,8 @@ def flow_of(one):
     """The function (warp, group) of an instruction that moves lanes or makes them wait; None for all others."""
     if one.stem == "SYNCS" and {"PHASECHK", "TRYWAIT"} <= one.words:
         return phase(one)
+    if one.stem == "USETMAXREG" and "TRY_ALLOC" in one.words:
+        return more_registers(one)
     if one.stem not in FLOW:
         return None
     run, taken = FLOW[one.stem](one), guarded(one)
@@ -315,7 +340,9 @@ def flow_of(one):
 
 # What orders memory, or waits for what is done at once here, or is a hint.
 NOTHING = ("NOP|YIELD|DEPBAR|LDGDEPBAR|FENCE|UTMACMDFLUSH|MEMBAR|ERRBAR|CGAERRBAR|CCTL|"
-           "USETMAXREG|NANOSLEEP|PREEXIT|ACQBULK|WARPGROUP")  # fmt: skip
-ANY = "LE PF ALL CTA GPU SC SYS IVALL IV VIEW ASYNC S G ARRIVE DEPBAR SYNCS TRY_ALLOC DEALLOC CTAPOOL"
+           "NANOSLEEP|PREEXIT|ACQBULK|WARPGROUP")  # fmt: skip
+ANY = "LE PF ALL CTA GPU SC SYS IVALL IV VIEW ASYNC S G ARRIVE DEPBAR SYNCS"
+row("USETMAXREG.TRY_ALLOC", "p", "*u", plain(allot), "CTAPOOL")
+row("USETMAXREG.DEALLOC", "", "*u", plain(allot), "CTAPOOL")
 row(NOTHING, "", "t?t?t?", plain(lambda *_: None), ANY)
 row("B2R.RESULT", "r?p?", "*", plain(reduced))

@@ -20,7 +20,7 @@ NO_SCOREBOARD = 7
 FILE = re.compile(r'\s*//## File "(?P<file>[^"]+)", line (?P<line>\d+)(?P<inlined> inlined at)?')
 LABEL = re.compile(r"([.\w$]+):")
 CODE = re.compile(r"\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:@(?P<guard>!?U?P\w+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*"
-                  r"(?P<operands>.*?)\s*;\s*/\* 0x\w+ \*/")  # fmt: skip
+                  r"(?P<operands>.*?)\s*(?:\(\*.*\*\)\s*)?;\s*/\* 0x\w+ \*/")  # a remark: that it spills
 HIGH = re.compile(r"/\* (0x\w+) \*/")
 TARGET = re.compile(r"`\(([.\w$]+)\)")
 ADDRESS = re.compile(r"32@(lo|hi)\(\(.* \+ (\.L_x_\d+)@srel\)\)")  # of a place to return to; here its number

@@ -79,6 +79,7 @@ class Block:
         self.place = number % x, number // x % y, number // (x * y)
         self.shared = Shared(machine.shared_bytes)
         self.mbarriers, self.meetings, self.thread_places = {}, {}, machine.thread_places
+        self.registers = 0  # of each lane of a warp, that setmaxnreg has given up and nobody has taken
 
     def threads_alive(self):
         return sum(w.alive for w in self.warps)

@@ -38,6 +38,7 @@ class Warp:
         alive = 32 * number + LANES < block.machine.threads
         self.groups, self.exited, self.alive = [Group(alive, block.entry)], ~alive, int(alive.sum())
         self.joins, self.reduced, self.ticket = {}, None, 0
+        self.registers = -(-block.machine.listing.registers // 8) * 8  # of a thread; setmaxnreg changes that
         self.mask = self.active = alive
         self.local = Space(32 * block.machine.listing.local + 16)
         self.trace = []

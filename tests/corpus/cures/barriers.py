@@ -6,9 +6,15 @@ from base import wrong
 from numba import cuda, int32, uint32, uint64
 
 from numba_deform.compiler import u64
-from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.mbarrier import (
+    mbarrier_arrive,
+    mbarrier_arrive_drop,
+    mbarrier_arrive_expect_tx,
+    mbarrier_init,
+)
 from numba_deform.device.memory import shared_address, shared_at, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.registers import setmaxnreg_dec
 from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.device.tokens import mbarrier_arrive_state, mbarrier_try_wait
@@ -97,6 +103,62 @@ def named_barrier_for_too_few(data, out):
         out[i] = total
 
 
+@wrong(
+    faults.NamedBarrierMisuse, source="NVIDIA/cutlass: NamedBarrier::arrive and sync in turn", block=64,
+    args=ints(128), expect=lambda data, out: [(out, data)],
+    names=("again before its 64 threads", "warp 0 wait", "another named barrier", "bar_sync(n, 64)"),
+    hardware="guarded",
+)  # fmt: skip
+def producer_laps_a_named_barrier(data, out):
+    """A producer says by bar.arrive that a tile is there, and goes on to the next: bar.arrive does not wait."""
+    tile = cuda.shared.array(WARP, int32)
+    i = cuda.threadIdx.x
+    for t in range(TILES):
+        if i < WARP:
+            # cure: if t: bar_sync(2, 64)
+            tile[i] = data[WARP * t + i]
+            bar_arrive(1, 64)  # <- fault
+        else:
+            bar_sync(1, 64)
+            out[WARP * t + i - WARP] = tile[i - WARP]
+            # cure: if t + 1 < TILES: bar_arrive(2, 64)
+
+
+@wrong(
+    faults.NamedBarrierMisuse, source="NVIDIA/cutlass: OrderedSequenceBarrier, turns of two groups", block=64,
+    args=ints(128), expect=lambda data, out: [(out, data)],
+    names=("again before its 64 threads", "warp 0 wait", "bar_sync(n, 64)"), hardware="guarded",
+)  # fmt: skip
+def turn_not_waited_for(data, out):
+    """Two warps work in turn: the second waits for the first, which does not wait for the second."""
+    tile = cuda.shared.array(WARP, int32)
+    i = cuda.threadIdx.x
+    for t in range(0, TILES, 2):
+        if i < WARP:
+            # cure: if t: bar_sync(2, 64)
+            tile[i] = data[WARP * t + i]
+            out[WARP * t + i] = tile[WARP - 1 - i ^ 31]
+            bar_arrive(1, 64)  # <- fault
+        else:
+            bar_sync(1, 64)
+            tile[i - WARP] = data[WARP * t + i]
+            out[WARP * t + i] = tile[WARP - 1 - (i - WARP) ^ 31]
+            # cure: if t + 2 < TILES: bar_arrive(2, 64)
+
+
+@wrong(
+    faults.RegisterMisuse, source="PTX ISA 9.7.19.5: setmaxnreg, all warps of a warpgroup", block=256,
+    args=numbers(256, 256), expect=lambda data, out: [(out, 1)], names=("warps 0 to 3, a warpgroup",),
+    hardware="no",
+)  # fmt: skip
+def one_warp_gives_registers_back(data: u64, out: u64):
+    """The producer is one warp, and gives its registers back alone."""
+    i = int32(cuda.threadIdx.x)
+    if i < WARP:  # cure: if i < 128:
+        setmaxnreg_dec(40)  # <- fault
+    st_global_b32(out + uint64(4 * i), uint32(1))
+
+
 # --- counts -----------------------------------------------------------------------------------------
 
 
@@ -168,6 +230,101 @@ def empty_counts_too_many_below(data: u64, out: u64):
             mbarrier_arrive(empties + uint32(8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
     cuda.syncthreads()
+
+
+@wrong(
+    faults.MissingArrivals, source="NVIDIA/cutlass: PipelineTmaAsync, num_consumers of a ping-pong kernel",
+    block=96, args=numbers(128, 160),
+    expect=lambda data, out: [(out[:WARP], data.reshape(-1, WARP).sum(axis=0)), (out[128:], 7)],
+    names=("empty[0]", "expects 64", "32 threads (threads 32-63)", "Initialise it for 32"), hardware="guarded",
+)  # fmt: skip
+def ring_counts_two_groups(data: u64, out: u64):
+    """Both groups are counted, one of them reads the tiles, and the other waits behind a named barrier until
+    that has ended."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    full = cuda.shared.array(2, uint64)
+    empty = cuda.shared.array(2, uint64)
+    fulls, empties, i = shared_address(full), shared_address(empty), int32(cuda.threadIdx.x)
+    if i == 64:
+        for s in range(2):
+            mbarrier_init(fulls + uint32(8 * s), 1)
+            mbarrier_init(empties + uint32(8 * s), 64)  # cure: mbarrier_init(empties + uint32(8 * s), 32)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        bar_sync(2, 64)
+        st_global_b32(out + uint64(4 * (128 + i)), uint32(7))
+    elif i < 2 * WARP:
+        total = uint32(0)
+        for t in range(TILES):
+            mbarrier_wait(fulls + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i % WARP]
+            mbarrier_arrive(empties + uint32(8 * (t % 2)))
+        st_global_b32(out + uint64(4 * (i - WARP)), uint32(total))
+        bar_arrive(2, 64)
+    elif i == 64:
+        for t in range(TILES):
+            bar = fulls + uint32(8 * (t % 2))
+            mbarrier_wait(empties + uint32(8 * (t % 2)), t // 2 & 1 ^ 1)  # <- fault
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_at(shared_address(tile), t % 2, BYTES)
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+
+
+# --- arrivals of a pipeline of ordinary stores ------------------------------------------------------
+@wrong(
+    faults.DataRace, source="NVIDIA/cutlass: consumer_release before the last read",
+    block=64, args=numbers(128, 128), expect=lambda data, out: [(out, data)],
+    names=("after its arrival in that phase", "arrive behind its last read"), hardware="guarded",
+)  # fmt: skip
+def releases_before_it_reads(data, out):
+    """A tile of ordinary stores is given back before it is read."""
+    tile = cuda.shared.array(WARP, uint32)
+    full, i = shared_address(cuda.shared.array(2, uint64)), int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(full, WARP)
+        mbarrier_init(full + uint32(8), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    for t in range(TILES):
+        if i < WARP:
+            mbarrier_wait(full + uint32(8), t & 1 ^ 1)
+            tile[i] = data[WARP * t + i]  # <- fault
+            mbarrier_arrive(full)
+        else:
+            mbarrier_wait(full, t & 1)
+            mbarrier_arrive(full + uint32(8))  # cure: pass
+            out[WARP * t + i - WARP] = tile[i - WARP]  # <- fault
+            # cure: mbarrier_arrive(full + uint32(8))
+
+
+@wrong(
+    faults.TooManyArrivals, faults.DataRace, faults.MissedPhase, faults.UnobservedPhase,
+    source="PTX ISA 9.7.13.15.14: mbarrier.arrive_drop",
+    block=64, args=numbers(128, 128), expect=lambda data, out: [(out, data)],
+    names=("Thread 3 drops out of", "one arrival less", "without dropping out"), hardware="guarded",
+)  # fmt: skip
+def drops_out_and_comes_again(data, out):
+    """A lane says by arrive_drop that it has no more to write, and writes on."""
+    tile = cuda.shared.array(WARP, uint32)
+    full, i = shared_address(cuda.shared.array(2, uint64)), int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(full, WARP)
+        mbarrier_init(full + uint32(8), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    for t in range(TILES):
+        if i < WARP:
+            mbarrier_wait(full + uint32(8), t & 1 ^ 1)
+            tile[i] = data[WARP * t + i]
+            if i == 3 and t == 1:  # cure: if False:
+                mbarrier_arrive_drop(full)  # <- fault
+            else:
+                mbarrier_arrive(full)
+        else:
+            mbarrier_wait(full, t & 1)
+            out[WARP * t + i - WARP] = tile[i - WARP]
+            mbarrier_arrive(full + uint32(8))
 
 
 # --- tokens -----------------------------------------------------------------------------------------

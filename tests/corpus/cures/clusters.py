@@ -407,6 +407,34 @@ def polls_a_cluster_flag_for_its_block(data: u64, out: u64):
     cluster_sync()
 
 
+@wrong(
+    faults.DataRace, source=MODEL, grid=2, cluster=2, args=words, expect=lambda data, out: [(out[1], data[0])],
+    names=("relaxed store, and its fence before that has scope cta", "fence of gpu scope"),
+)  # fmt: skip
+def fence_of_the_block_before_a_flag(data: u64, out: u64):
+    """The fence before a relaxed flag is for the threads of a block, and another block reads."""
+    tile, flag = cuda.shared.array(WARP, uint32), cuda.shared.array(1, uint32)
+    i, rank = int32(cuda.threadIdx.x), int32(cluster_ctarank())
+    if i == 0:
+        flag[0] = uint32(0)
+    cluster_sync()
+    if rank == 0:
+        there = mapa_shared_cluster(shared_address(tile), uint32(1))
+        st_shared_cluster_b32(shared_at(there, i, 4), ld_global_b32(global_at(data, i, 4)))
+        cuda.syncwarp()
+        if i == 0:
+            fence_acq_rel_cta()  # cure: cuda.threadfence()
+            set_there = mapa_shared_cluster(shared_address(flag), uint32(1))
+            st_relaxed_cluster_shared_cluster_b32(set_there, uint32(1))
+    else:
+        if i == 0:
+            while ld_acquire_cluster_shared_cluster_b32(shared_address(flag)) == 0:
+                pass
+        cuda.syncwarp()
+        st_global_b32(global_at(out, WARP + i, 4), tile[i])  # <- fault
+    cluster_sync()
+
+
 # --- what is on its way to a block, or out of it ------------------------------------------------------
 @wrong(
     faults.CopyOutlivesBlock, source=MULTICAST, grid=2, cluster=2, args=mapped(1),

@@ -6,7 +6,12 @@ from base import wrong
 from numba import cuda, float32, int32, uint32, uint64
 
 from numba_deform.compiler import u64
-from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.mbarrier import (
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx,
+    mbarrier_expect_tx,
+    mbarrier_init,
+)
 from numba_deform.device.memory import (
     cp_async_cg_16,
     cp_async_commit_group,
@@ -127,6 +132,73 @@ def announces_half_a_stage_in_a_ring(data: u64, out: u64):
         st_global_b32(out + uint64(4 * i), uint32(total))
 
 
+@wrong(
+    faults.UnobservedPhase, source="NVIDIA/cccl: cuda::device::barrier_expect_tx before the arrival", block=64,
+    args=tiles(8), expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("bytes on bars[0]", "phase 0 may be over", "mbarrier_arrive_expect_tx"), hardware="guarded",
+)  # fmt: skip
+def announces_behind_its_arrival(data: u64, out: u64):
+    """The producer arrives, and announces the bytes after that: the phase is over without them."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            mbarrier_arrive(bar)  # cure: mbarrier_arrive_expect_tx(bar, BYTES)
+            mbarrier_expect_tx(bar, BYTES)  # cure: pass  # <- fault
+            place = shared_address(tile) + uint32(BYTES * (t % 2))
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i >= WARP:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.UnobservedPhase, source="NVIDIA/cutlass: PipelineTmaAsync, one thread arrives and another issues",
+    block=64, args=tiles(8), expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("phase 0 may be over", "another thread arrives", "syncwarp"), hardware="guarded",
+)  # fmt: skip
+def announces_beside_the_arrival(data: u64, out: u64):
+    """One lane announces bytes and issues, another arrives, and nothing says which comes first."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            if i == 0:
+                mbarrier_expect_tx(bar, BYTES)  # <- fault
+                place = shared_address(tile) + uint32(BYTES * (t % 2))
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+            # cure: cuda.syncwarp()
+            if i == 1:
+                mbarrier_arrive(bar)
+    else:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
 # --- groups -----------------------------------------------------------------------------------------
 @wrong(
     faults.InFlightRead, source="tilelang pull request 2505, tract pull request 2887", args=tiles(),
@@ -204,6 +276,86 @@ def writes_under_a_product(words, out):
         out[i, j] = sums[j]
 
 
+@wrong(
+    faults.OutOfRange, source="NVIDIA/cutlass: LBO and SBO of GmmaDescriptor", block=128, args=square,
+    expect=lambda words, out: [(np.isfinite(out), True)],
+    names=("descriptor of A", "leading 128 bytes, stride 1024 bytes", "Exchange leading and stride"),
+    hardware="guarded",
+)  # fmt: skip
+def descriptor_with_offsets_exchanged(words, out):
+    """Core matrices lie 1024 bytes apart along k and 128 along the rows, and the descriptor has it the other
+    way."""
+    tile = cuda.shared.array(512, uint32, alignment=128)
+    sums, i = cuda.local.array(32, float32), int32(cuda.threadIdx.x)
+    for j in range(i, 512, 128):
+        row, word = j // 8, j % 8
+        tile[row // 8 * 32 + word // 4 * 256 + row % 8 * 4 + word % 4] = words[row, word]
+    fence_proxy_async()
+    cuda.syncthreads()
+    place = shared_address(tile)
+    # cure: d = wgmma_descriptor(place, uint32(1024), uint32(128), uint32(0), uint32(0))
+    d = wgmma_descriptor(place, uint32(128), uint32(1024), uint32(0), uint32(0))  # cure: pass
+    wgmma_fence()
+    wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
+    wgmma_commit_group()
+    wgmma_wait_group_n64(sums, 0)
+    for j in range(32):
+        out[i, j] = sums[j]
+
+
+@wrong(
+    faults.OutOfRange, source="NVIDIA/cutlass: GmmaDescriptor, fields of 14 bits in units of 16 bytes",
+    block=128, args=square,
+    expect=lambda words, out: [(np.isfinite(out), True)],
+    names=("leading 16384 bytes, stride 2048 bytes", "look like bytes, and the unit is 16"),
+    hardware="guarded",
+)  # fmt: skip
+def descriptor_with_offsets_in_bytes(words, out):
+    """The descriptor is made by hand, and its offsets are in bytes in place of units of 16."""
+    tile = cuda.shared.array(512, uint32, alignment=128)
+    sums, i = cuda.local.array(32, float32), int32(cuda.threadIdx.x)
+    for j in range(i, 512, 128):
+        row, word = j // 8, j % 8
+        tile[row // 8 * 32 + word // 4 * 256 + row % 8 * 4 + word % 4] = words[row, word]
+    fence_proxy_async()
+    cuda.syncthreads()
+    place = shared_address(tile)
+    leading, stride = uint64(1024), uint64(128)  # cure: leading, stride = uint64(1024 >> 4), uint64(128 >> 4)
+    d = uint64(place) >> uint64(4) | leading << uint64(16) | stride << uint64(32)
+    wgmma_fence()
+    wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
+    wgmma_commit_group()
+    wgmma_wait_group_n64(sums, 0)
+    for j in range(32):
+        out[i, j] = sums[j]
+
+
+@wrong(
+    faults.BadMatrixDescriptor, source="NVIDIA/cutlass: one descriptor for a warpgroup", block=128, args=square,
+    expect=lambda words, out: [(np.isfinite(out), True)],
+    names=("threads 0-31 say start", "threads 32-63 start", "and not of a thread's or warp's number"),
+    hardware="guarded",
+)  # fmt: skip
+def descriptor_of_each_warp(words, out):
+    """Each warp names its own 16 rows as the matrix, as it would for mma.sync."""
+    tile = cuda.shared.array(512, uint32, alignment=128)
+    sums, i = cuda.local.array(32, float32), int32(cuda.threadIdx.x)
+    for j in range(i, 512, 128):
+        row, word = j // 8, j % 8
+        tile[row // 8 * 64 + word // 4 * 32 + row % 8 * 4 + word % 4] = words[row, word]
+    fence_proxy_async()
+    cuda.syncthreads()
+    place, warp = shared_address(tile), i // WARP  # cure: place, warp = shared_address(tile), 0
+    b = wgmma_descriptor(place, uint32(128), uint32(256), uint32(0), uint32(0))
+    a = wgmma_descriptor(place + uint32(512 * warp), uint32(128), uint32(256), uint32(0), uint32(0))
+    wgmma_fence()
+    wgmma_m64n64k16_f16(sums, a, b, uint32(0), uint32(0), uint32(0))  # <- fault
+    wgmma_commit_group()
+    wgmma_wait_group_n64(sums, 0)
+    for j in range(32):
+        out[i, j] = sums[j]
+
+
 # --- stages -----------------------------------------------------------------------------------------
 @wrong(
     faults.ReadAfterRelease, source="Dao-AILab/flash-attention pull request 2033: early releases", block=96,
@@ -272,4 +424,241 @@ def one_lane_releases_too_soon(data: u64, out: u64):
             # cure: cuda.syncwarp()
             if i == WARP:
                 mbarrier_arrive(empties + uint32(8 * (t % 2)))  # <- fault
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.TooManyArrivals, faults.UnobservedPhase,
+    source="NVIDIA/cutlass: producer_acquire and the copy are one thread's", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("Thread 0 waits for the stage", "thread 1 fills it", "syncwarp() between"), hardware="guarded",
+)  # fmt: skip
+def one_lane_waits_another_issues(data: u64, out: u64):
+    """X"""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
+            if i == 0:
+                mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            # cure: cuda.syncwarp()
+            if i == 1:
+                mbarrier_arrive_expect_tx(bar, BYTES)  # <- fault
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+            cuda.syncwarp()
+    else:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.CopyCollision, faults.RefillRace,
+    source="NVIDIA/cutlass: producer_acquire and the copy are one thread's", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("Thread 0 waits for the stage", "thread 1 fills it", "let one thread wait and issue"),
+    hardware="guarded",
+)  # fmt: skip
+def one_lane_arms_another_issues(data: u64, out: u64):
+    """One lane waits and arms the stage, and another one fills it, behind a syncwarp that comes too early."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
+            cuda.syncwarp()
+            if i == 0:
+                mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+                mbarrier_arrive_expect_tx(bar, BYTES)
+                # cure: cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+            if i == 1:
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)  # cure: pass  # <- fault
+    else:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.TooManyArrivals, faults.UnobservedPhase,
+    source="Dao-AILab/flash-attention: stages and parities of a ring", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("t // 2 & 1", "t % 2", "after 2 uses, and not after 3"), hardware="guarded",
+)  # fmt: skip
+def producer_divides_by_three(data: u64, out: u64):
+    """The parity of the wait for an empty stage changes after three uses, in a ring of two stages."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
+            if i == 0:
+                # cure: mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+                mbarrier_wait(bar + uint32(16), t // 3 & 1 ^ 1)  # cure: pass  # <- fault
+                mbarrier_arrive_expect_tx(bar, BYTES)
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    else:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.FreshBarrierPassed, faults.MissingArrivals,
+    source="Dao-AILab/flash-attention: stages and parities of a ring", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("t // 2 & 1", "t % 2", "after 2 uses, and not after 1"), hardware="guarded",
+)  # fmt: skip
+def consumer_divides_by_one(data: u64, out: u64):
+    """The parity of the wait for a full stage changes after each use, in a ring of two stages."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        for t in range(2 * TILES):
+            bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
+            if i == 0:
+                mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+                mbarrier_arrive_expect_tx(bar, BYTES)
+                cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    else:
+        for t in range(2 * TILES):
+            # cure: mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            mbarrier_wait(full + uint32(8 * (t % 2)), t & 1)  # cure: pass  # <- fault
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.CopyCollision,
+    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("what signals bars[1] goes to", "what signals bars[0] goes", "one stage index"), hardware="guarded",
+)  # fmt: skip
+def fills_one_stage_for_both(data: u64, out: u64):
+    """The barriers go by the stage, and the memory that is filled does not."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            # cure: place = shared_address(tile) + uint32(BYTES * (t % 2))
+            place = shared_address(tile)  # cure: pass
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)  # <- fault
+    elif i >= WARP:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.InFlightRead,
+    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("Wait on bars[1]", "was on bars[0]", "Or read what that one brings, from tile[byte 0] on"),
+    hardware="guarded",
+)  # fmt: skip
+def reads_the_other_stage(data: u64, out: u64):
+    """The consumer waits for a stage, and reads the other one."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_address(tile) + uint32(BYTES * (t % 2))
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i >= WARP:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[(t + 1) % 2, i - WARP]  # cure: total += tile[t % 2, i - WARP]  # <- fault
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.UnobservedPhase, faults.TooManyArrivals,
+    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, args=tiles(8),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("waits on bars[0] and bars[1] and arrives on bars[2] alone", "by the index of the others"),
+    hardware="guarded",
+)  # fmt: skip
+def gives_one_stage_back_for_both(data: u64, out: u64):
+    """The consumer waits by the stage, and gives the first one back each time."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = full + uint32(8 * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_address(tile) + uint32(BYTES * (t % 2))
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i >= WARP:
+        for t in range(2 * TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i - WARP]
+            # cure: mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+            mbarrier_arrive(full + uint32(16))  # cure: pass  # <- fault
         st_global_b32(out + uint64(4 * i), uint32(total))

@@ -8,10 +8,12 @@ from numba import cuda, int32, uint32
 from numba_deform.compiler import u64
 from numba_deform.device.matrix import ldmatrix_x1
 from numba_deform.device.memory import (
+    dynamic_start,
     global_at,
     ld_acquire_gpu_global_b32,
     ld_global_b32,
     shared_address,
+    shared_array,
     shared_at,
     st_global_b32,
     st_release_gpu_global_b32,
@@ -30,6 +32,62 @@ def words(*counts):
     return lambda: [np.arange(counts[0], dtype=np.uint32), *(np.zeros(n, np.uint32) for n in counts[1:])]
 
 
+# --- locks ----------------------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, source="CUDA guide, memory fence functions; public lock and unlock by atomicCAS", grid=4,
+    args=ints(4, 2), expect=lambda data, out: [(out, [0, 4])],
+    names=("cuda.threadfence()", "right before the atomic", "and right behind the atomic", "or its loop"),
+)  # fmt: skip
+def lock_that_hands_nothing_on(data, out):
+    """A lock by compare and swap, and no fence that hands on what was done under it."""
+    if cuda.threadIdx.x == 0:
+        while cuda.atomic.cas(out, 0, 0, 1) != 0:
+            pass
+        # cure: cuda.threadfence()
+        out[1] += 1  # <- fault
+        # cure: cuda.threadfence()
+        cuda.atomic.exch(out, 0, 0)
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, memory fence functions; public lock and unlock by atomicCAS", grid=4,
+    args=ints(4, 2), expect=lambda data, out: [(out, [0, 4])],
+    names=("Call cuda.threadfence(), of gpu scope, right before the atomic",),
+)  # fmt: skip
+def lock_given_back_without_fence(data, out):
+    """The same with a fence where the lock is taken, and none where it is given back."""
+    if cuda.threadIdx.x == 0:
+        while cuda.atomic.cas(out, 0, 0, 1) != 0:
+            pass
+        cuda.threadfence()
+        out[1] += 1  # <- fault
+        # cure: cuda.threadfence()
+        cuda.atomic.exch(out, 0, 0)
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, memory fence functions; public lock and unlock by atomicCAS", block=64,
+    args=ints(4, 1), expect=lambda data, out: [(out, [2])],
+    names=("cuda.threadfence_block()", "right before the atomic", "and right behind the atomic"),
+)  # fmt: skip
+def lock_of_two_warps(data, out):
+    """The same in shared memory, between two warps of a block."""
+    lock, i = cuda.shared.array(2, int32), cuda.threadIdx.x
+    if i < 2:
+        lock[i] = 0
+    cuda.syncthreads()
+    if i % WARP == 0:
+        while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+            pass
+        # cure: cuda.threadfence_block()
+        lock[1] += 1  # <- fault
+        # cure: cuda.threadfence_block()
+        cuda.atomic.exch(lock, 0, 0)
+    cuda.syncthreads()
+    if i == 0:
+        out[0] = lock[1]
+
+
 # --- shared memory ----------------------------------------------------------------------------------
 @wrong(
     faults.DataRace, source="CUDA guide, dynamic shared memory: all arrays start at one address", block=64,
@@ -45,6 +103,24 @@ def two_dynamic_arrays(data, out):
     b[63 - i] = 2 * data[i]  # <- fault
     cuda.syncthreads()
     out[i] = a[i] + b[i]
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, dynamic shared memory: arrays at offsets of one's own", block=64,
+    shared_bytes=1024, args=words(128, 128),
+    expect=lambda data, out: [(out[:64], data[63::-1]), (out[64:], data[:63:-1])],
+    names=("the array of 256 bytes", "reaches 64 bytes into", "64 bytes on", "in bytes"),
+)  # fmt: skip
+def second_array_begins_too_early(data, out):
+    """Two arrays are carved out of the dynamic part, and the second begins inside the first."""
+    i, start = cuda.threadIdx.x, dynamic_start(128)
+    a = shared_array(start, 64, uint32)
+    b = shared_array(start + uint32(192), 64, uint32)  # cure: b = shared_array(start + uint32(256), 64, uint32)
+    a[i] = data[i]  # <- fault
+    b[i] = data[64 + i]  # <- fault
+    cuda.syncthreads()
+    out[i] = a[63 - i]
+    out[64 + i] = b[63 - i]
 
 
 @wrong(

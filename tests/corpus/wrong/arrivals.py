@@ -161,12 +161,12 @@ def arrives_after_dropping_out(data: u64, out: u64):
         mbarrier_init(bar, WARP)
     cuda.syncthreads()
     if i < 16:
-        mbarrier_arrive_drop(bar)
+        mbarrier_arrive_drop(bar)  # <- fault
     else:
         mbarrier_arrive(bar)
     mbarrier_wait(bar, 0)
     cuda.syncthreads()
-    mbarrier_arrive(bar)  # <- fault
+    mbarrier_arrive(bar)
     mbarrier_wait(bar, 1)
     st_global_b32(out + uint64(4 * i), ld_global_b32(data + uint64(4 * i)))
 

@@ -120,10 +120,7 @@ def expects_what_lies_inside(maps: u64, data: u64, out: u64):
     st_global_b32(out + uint64(4 * i), tile[i])
 
 
-@wrong(
-    faults.InFlightRead, faults.StaleWait, source="NVIDIA/cutlass, ClusterTransactionBarrier",
-    args=tiles(),
-)  # fmt: skip
+@wrong(faults.UnobservedPhase, source="NVIDIA/cutlass, ClusterTransactionBarrier", args=tiles())
 def expects_after_the_arrival(data: u64, out: u64):
     """The only arrival is made before the bytes are expected: the phase is complete at once, and the bytes
     belong to the next."""
@@ -133,12 +130,12 @@ def expects_after_the_arrival(data: u64, out: u64):
     if i == 0:
         mbarrier_init(full, 1)
         fence_mbarrier_init()
-        mbarrier_arrive(full)  # <- fault
-        mbarrier_expect_tx(full, BYTES)
+        mbarrier_arrive(full)
+        mbarrier_expect_tx(full, BYTES)  # <- fault
         cp_async_bulk_load(shared_address(tile), data, BYTES, full)
     cuda.syncthreads()
     mbarrier_wait(full, 0)
-    st_global_b32(out + uint64(4 * i), tile[i])  # <- fault
+    st_global_b32(out + uint64(4 * i), tile[i])
 
 
 @wrong(

@@ -5,9 +5,53 @@ import re
 from ... import faults
 from ...waiting import have, ranges
 from ..reports.call_sites import same_line
-from ..reports.source_order import has_left
+from ..reports.source_order import has_left, takes_turns
 
 RING = re.compile(r"(.+)\.(full|empty)\[(\d+)\]")  # the name of a barrier of a Ring
+
+
+def by_states(ring, sites, thread):
+    """Whether all these are calls of functions of a Ring, which its states decide; ``ring``: the match of its
+    barrier's name."""
+    return ring and all(re.search(r"\.(wait|acquire)\(", thread.line(site)) for site in sites)
+
+
+class States:
+    """The states of a Ring: at which use of it its threads are, by their last waits."""
+
+    def __init__(self, block, ring):
+        self.block, self.ring = block, ring
+        self.stages = sum(b.name.startswith(f"{ring}.full[") for b in block.barriers.live.values())
+        self.uses = {"full": {}, "empty": {}}  # {use: the threads that have waited, or wait, for it to be so}
+        for thread in block.threads:
+            if (last := self._last(thread)) is not None:
+                self.uses[last[0]].setdefault(last[1], []).append(thread.tid)
+
+    def use(self, index, phase):
+        """The number of the use of stage ``index`` in which its barrier has that phase."""
+        return phase * self.stages + int(index)
+
+    def _last(self, thread):
+        """(role of the barrier that ``thread`` waited for last, use); None if it has waited for none."""
+        waits = [(wait[3], barrier, wait[0]) for barrier, wait in thread.waits.items()]
+        if not thread.dead and thread.waiting and thread.waiting[0] == "mbarrier":
+            waits.append((thread.clock + 1, thread.waiting[1], thread.waiting[1].phase))
+        found = [(clock, RING.fullmatch(b.name), phase) for clock, b, phase in waits]
+        found = [(clock, match, phase) for clock, match, phase in found if match and match[1] == self.ring]
+        if not found:
+            return None
+        _, (_, role, index), phase = max((f[0], f[1].groups(), f[2]) for f in found)
+        # Who waits for the first use to be empty passes at once; a consumer that does is a lap ahead.
+        return role, self.use(index, phase + (role == "empty" or 2 * (phase < 0)))
+
+    def cure(self, why=""):
+        """What the states are, ``why`` that is wrong, and how they go."""
+        ring, verbs = self.ring, {"full": "read", "empty": "filled"}
+        said = [f"use {use} is to be {verbs[role]} by {ranges(tids)}"
+                for role, uses in self.uses.items() for use, tids in sorted(uses.items())]  # fmt: skip
+        return (f"In {ring} {', '.join(said)}{why}. Each state starts at use 0, {ring}.start(), and advances "
+                f"by one each time, in whatever branch: state = {ring}.advance(state); of n that take turns "
+                f"the k-th starts at use k, from 0 on, {ring}.start(k), and advances by n.")  # fmt: skip
 
 
 class Waited:
@@ -16,7 +60,7 @@ class Waited:
     def __init__(self, barrier):
         self.barrier, self.threads, self.phase = barrier, barrier.block.threads, barrier.phase
         self.came = barrier.expected - barrier.pending
-        self.arrived, self.done = sorted(barrier.arrived), barrier.arrived.keys() | barrier.dropped
+        self.arrived, self.done = sorted(barrier.arrived), barrier.arrived.keys() | barrier.dropped.keys()
         self.late = sorted(barrier.arrivers - self.done)  # who has arrived in phases before
         self.here = [t.tid for t in self.threads if not t.dead and t.waiting[1] is barrier]
         self.others = [block for block in barrier.block.cluster.blocks if block is not barrier.block]
@@ -66,11 +110,13 @@ class Waited:
     def other_parity(self, barrier):
         """All who wait here have yet to wait for the phase before."""
         over, ring = self.phase - 1, RING.fullmatch(barrier.name)
-        mend = f"is its state advanced once a use, by {ring[1]}.advance; or " if ring else ""
-        return self.here and all(barrier.phases_over(t.seen) <= over for t in self.of(self.here)) and (
-            f"Phase {over} of {barrier.name} is over, and {ranges(self.here)} never waited for it; this wait, "
-            f"with parity {self.phase & 1}, is for phase {self.phase}: {mend}wait with parity {over & 1}?"
-        )  # fmt: skip
+        if not self.here or any(barrier.phases_over(t.seen) > over for t in self.of(self.here)):
+            return None
+        if by_states(ring, [t.site() for t in self.of(self.here)], self.threads[0]):
+            states = States(barrier.block, ring[1])
+            return states.cure(f"; {ranges(self.here)} never waited for use {states.use(ring[3], over)}")
+        return (f"Phase {over} of {barrier.name} is over, and {ranges(self.here)} never waited for it; this "
+                f"wait, with parity {self.phase & 1}, is for phase {self.phase}: wait with parity {over & 1}?")
 
     def nobody_left(self, barrier):
         """Who made its arrivals has ended, or has left the loop in which it did."""
@@ -102,6 +148,9 @@ class Waited:
         read = any(t.waits.get(t.waiting[1], (-1,))[0] >= 0 for t in self.threads if not t.dead)
         used = read and any(barrier in t.waits for t in self.of(self.here))
         missing = f"{ring[1]}.release(state)" if ring else f"an arrival on {barrier.name}"
+        waited = {b.name for t in self.threads for b in t.waits}
+        if used and ring and f"{ring[1]}.full[{ring[3]}]" not in waited:
+            return States(barrier.block, ring[1]).cure(f"; nobody reads use {ring[3]}")
         return used and not self.phase and not self.came and (
             f"Nobody arrives on {barrier.name} after reading a stage: {missing} is missing."
         )  # fmt: skip
@@ -138,6 +187,9 @@ class Waited:
         on = {t.waiting[1] for t in live if t.waiting[1] in barrier.block.barriers.live.values()}
         stuck, warps = {t.warp for t in live if t.waiting[1] in on}, {t.warp for t in self.threads}
         fresh = len(on) > 1 and all(not b.phase and b.pending == b.expected for b in on)
+        ring, waits = RING.fullmatch(barrier.name), [t.site() for t in live if t.waiting[1] in on]
+        if fresh and by_states(ring, waits, live[0]):
+            return States(barrier.block, ring[1]).cure()
         return fresh and stuck == warps and not self.others and (
             f"Nobody has arrived on {' or '.join(sorted(b.name for b in on))} yet. A wait for a stage to be "
             "empty takes parity 1 in the first round, which a fresh barrier lets pass, and then 0 and 1 in "
@@ -163,6 +215,19 @@ def unobserved(barrier, arrived, where=""):
                 f"{before}, directly or through another barrier")  # fmt: skip
     return (f"arrives on {barrier.name}{where}, whose phase {before} is over without it: the "
             f"{barrier.expected} expected arrival{others} made by others")  # fmt: skip
+
+
+def late_announcement(barrier, thread, site, phase):
+    """The fault of ``thread``, which announces bytes at ``site`` when the ``phase`` they are of may be over."""
+    what = f"announces bytes on {barrier.name} with no arrival after it in that phase: phase {phase} may be "
+    what += "over before this, which then counts in the next"
+    fault = thread.fault_at(faults.UnobservedPhase, what, site, barrier)
+    fault.rule = "Bytes count in the current phase: their thread announces them before its last arrival "
+    fault.rule += "(PTX 9.7.13.15)."
+    fault.cure = "Announce them before the arrival, in the thread that arrives: mbarrier_arrive_expect_tx, "
+    fault.cure += "which does both, or mbarrier_expect_tx before mbarrier_arrive. Where another thread "
+    fault.cure += "arrives, let it meet this one (syncwarp, syncthreads) between the two."
+    return fault
 
 
 def from_afar(barrier, thread, count, over):
@@ -199,6 +264,9 @@ def too_many(barrier, thread, phase, what):
         if len(arrived) == barrier.expected:
             fault.cure = f"{len(arrived)} expected, and {ranges(who)} arrive; each thread that comes here "
             fault.cure += f"counts: {32 * len(warps)} if all of {ranges(warps, 'warp')} do. {kind.cure}"
+        if (ring := RING.fullmatch(barrier.name)) and takes_turns(thread.site()):
+            states = States(barrier.block, ring[1])
+            fault.cure = states.cure(f"; {ranges(who)} all arrive in use {states.use(ring[3], phase)}")
         return fault
     who = thread if tid in twice else barrier.block.threads[min(twice)]
     first, second, clock = twice[who.tid]

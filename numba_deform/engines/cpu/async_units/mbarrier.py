@@ -8,8 +8,8 @@ import numpy as np
 
 from ....device.limits import MAX_COUNT
 from ... import faults
-from ..memory.vector_clocks import STARTED, merged
-from .arrivals import Waited, none_left, too_many, unobserved
+from ..memory.vector_clocks import STARTED, covers_shared, merged
+from .arrivals import Waited, late_announcement, none_left, too_many, unobserved
 
 maximum = np.maximum
 COUNT_BITS, PHASE_BITS = 20, 24  # of a token: pending count, phase, and above them the barrier's component
@@ -65,10 +65,12 @@ class MBarrier:
         # The same of the phase before that one: None if copies completed it as well.
         self.copied, self.last_copied, self.older_arrivers = False, False, {}
         self.arrivers = set()  # in any phase that is complete
-        self.dropped = set()  # by arrive_drop
+        self.dropped = {}  # by arrive_drop: {thread: (phase, site)}
+        self.came_back = None  # who has arrived since it dropped out
         self.tokens = set()  # that arrivals have returned
         # {thread: (clock, site)} of this phase's arrivals by noComplete that nothing is known to come after
         self.unfollowed = {}
+        self.alone = {}  # {thread: (clock, site)} of bytes announced in this phase that no arrival came with
         self.time = self.done_time = 0.0
 
     def is_fresh(self, thread, count):
@@ -112,6 +114,16 @@ class MBarrier:
         more = before.bytes if before and before.phase == self.phase else 0
         self.announced = Announcement(self.phase, more + count, thread, site)
         self._add_bytes(thread, count, site)
+
+    def expect_alone(self, thread, count):
+        """Bytes that ``thread`` announces with no arrival. The phase may not be over before: it lacks bytes of
+        which no copy is under way, or an arrival that comes later, which ``complete_if_done`` asks for."""
+        held = self.tx > sum(copy.size for copy in self.block.copies if copy.barrier is self)
+        self.expect(thread, count)
+        if self.phases_over(thread.seen) < self.phase:
+            raise late_announcement(self, thread, thread.site(), self.phase - 1)
+        if not held:
+            self.alone[thread.tid] = thread.clock, thread.site()
 
     def undeclared(self):
         """How many bytes its copies bring beyond those that have been announced, over all its phases."""
@@ -223,6 +235,8 @@ class MBarrier:
     def arrive(self, thread, count, complete=True):
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
+        if self.dropped.get(thread.tid, (self.phase,))[0] < self.phase:
+            self.came_back = thread
         if thread.seen[self.component] < self.phase and self.phases_over(thread.seen) < self.phase:
             raise self._unobserved(thread)
         left = self.pending - count
@@ -316,7 +330,7 @@ class MBarrier:
             raise thread.fault(faults.NobodyLeft, f"{what}pending {self.pending})", self)
         self.expected -= 1
         if thread.block is self.block:
-            self.dropped.add(thread.tid)
+            self.dropped[thread.tid] = self.phase, thread.here()
 
     def complete_if_done(self, thread, site=None, copy=None):
         """``thread`` arrived, or issued, at ``site``, ``copy``, which has landed."""
@@ -333,6 +347,10 @@ class MBarrier:
             what = f"arrives on {self.name} with noComplete in phase {self.phase}, and no other arrival and no "
             what += "copy of it is bound to come later"
             raise self.block.threads[tid].fault_at(faults.CompletesPhase, what, where, self)
+        for tid, (clock, where) in self.alone.items():
+            told = max(self.gathered[0, tid], self.arrived.get(tid, -1)) >= clock
+            if not told and not covers_shared(self.gathered_far, self.block, tid, clock):
+                raise late_announcement(self, self.block.threads[tid], where, self.phase)
         phase = self.phase + 1
         if phase == 1:
             self.excused = self.wait_clocks.copy()
@@ -348,6 +366,7 @@ class MBarrier:
         self.pending = self.expected
         self.older_arrivers = None if self.last_copied else self.last_arrivers
         self.arrived, self.last_arrivers, self.twice, self.last_twice = {}, self.arrived, {}, self.twice
+        self.alone = {}
         self.copied, self.last_copied = False, self.copied
         self.arrivers.update(self.last_arrivers)
         self.hand_on()

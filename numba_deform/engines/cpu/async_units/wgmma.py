@@ -8,6 +8,7 @@ Registers are local arrays here. From the first ``wgmma.fence`` on their element
 :class:`Accumulators`, which know who has touched them, and when.
 """
 
+import contextlib
 import functools
 import itertools
 import sys
@@ -26,7 +27,7 @@ from ..reports.call_sites import KERNEL
 from .copy_engine import Groups
 from .cycle_costs import COST
 from .warp_mma import converged
-from .wgmma_matrices import FORMS, ROWS, addresses, from_memory, from_registers, product
+from .wgmma_matrices import FORMS, ROWS, addresses, described, from_memory, from_registers, mend, product
 
 KIND = "wgmma"  # of its groups
 SIZES = (32, 64, 128)  # accumulators of a thread
@@ -335,15 +336,15 @@ def issue(thread, group, form, columns, what, brought):
     """A product of the warpgroup ``group``, which ``thread`` issues for all, becomes its ``last``. ``brought``:
     {thread's number: (its sums, a list or an array of C, words of A, Factors)}"""
     block, factors = thread.block, brought[thread.tid][2]
-    if any(other != factors for _, _, other in brought.values()):
-        text = f"{what}, for which the threads of the warpgroup do not give the same operands"
-        raise thread.fault(faults.BadMatrixDescriptor, text)
+    _check_operands(thread, what, {tid: each[2] for tid, each in sorted(brought.items())})
     b_places = addresses(factors.b, columns, factors.transposed[1], form.size)
     a_places = None if factors.a is None else addresses(factors.a, ROWS, factors.transposed[0], form.size)
     phase = _groups(thread).number
     if a_places is not None:
-        _read_rows(thread, group, a_places, what, phase)
-    _read(thread, group, b_places, what, phase, group.tids)
+        with _astray(thread, "A", factors.a, a_places, factors.transposed[0], form.size):
+            _read_rows(thread, group, a_places, what, phase)
+    with _astray(thread, "B", factors.b, b_places, factors.transposed[1], form.size):
+        _read(thread, group, b_places, what, phase, group.tids)
     issued = Product(thread, what, int(b_places.min()), 0, phase)  # no bytes: nothing is copied
     issued.component, issued.before, group.last = group.component, group.last, issued
     group.free_at = max(group.free_at, *(block.threads[t].time for t in group.tids)) + columns / 8 * COST.wgmma
@@ -375,6 +376,47 @@ def issue(thread, group, form, columns, what, brought):
         issued.landed, issued.before = True, None
 
     block.launch_copy(issued, deliver)
+
+
+def _check_operands(thread, what, given):
+    """All threads of the warpgroup give the same Factors: ``given`` {thread's number: its own}."""
+    tids = {}
+    for tid, factors in given.items():
+        tids.setdefault(factors, []).append(tid)
+    if len(tids) == 1:
+        return
+    (one, first), (other, second) = list(tids.items())[:2]
+    name = next(name for name in Factors._fields if getattr(one, name) != getattr(other, name))
+    said = [described(value) if name in ("a", "b") and value is not None else value
+            for value in (getattr(one, name), getattr(other, name))]  # fmt: skip
+    text = f"{what}, for which the threads of the warpgroup do not give the same operands: of {name} "
+    text += f"{ranges(first)} say {said[0]}, {ranges(second)} {said[1]}"
+    fault = thread.fault(faults.BadMatrixDescriptor, text)
+    fault.cure = "Make them of what is the same in all four warps, and not of a thread's or warp's number: a "
+    fault.cure += "product takes one A of 64 rows, of which each warp gets its own 16 by itself."
+    raise fault
+
+
+@contextlib.contextmanager
+def _astray(thread, name, descriptor, places, *form):
+    """A fault of where a matrix lies says what its descriptor says."""
+    space = thread.shared
+
+    def holds(places):
+        found = np.unique(places) - space.base
+        inside = found[-1] < len(space.written) and len(found) == places.size  # no two lie at one place
+        return inside and not any(space.written[b] in (UNWRITTEN, OUTSIDE) for b in found.tolist())
+
+    try:
+        yield
+    except (faults.OutOfRange, faults.UninitialisedRead) as fault:
+        row, k = next((r, k) for (r, k), at in np.ndenumerate(places) if not holds(at))
+        fault.add(f"the descriptor of {name} says {described(descriptor)}: element {k} along k of its row "
+                  f"{row} would lie at {places[row, k]:#x}")  # fmt: skip
+        fault.cure = mend(descriptor, lambda d: holds(addresses(d, len(places), *form))) or (
+            "Compare leading and stride with the layout of the matrix (numba_deform.device.wgmma): without a "
+            "swizzle the bytes from one core matrix, of 8 rows of 16 bytes, to the next along k and the rows.")
+        raise
 
 
 def _read_rows(thread, group, places, what, phase):

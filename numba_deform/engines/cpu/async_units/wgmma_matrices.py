@@ -13,6 +13,8 @@ from .warp_mma import numbers_bf16, numbers_f16, numbers_tf32
 
 ROWS = 64
 ROW_BYTES = 32  # of a row along k, of one product
+SHIFTS = (0, 16, 32)  # of a descriptor's start, leading and stride, each of 14 bits in units of 16 bytes
+SWIZZLES = ("no swizzle", "swizzle 128B", "swizzle 64B", "swizzle 32B")
 SPANS = (0, 128, 64, 32)  # bytes of a row, by the descriptor's swizzle mode
 
 # What a thread's registers hold: rows and columns, by the number of the thread in its warpgroup.
@@ -81,8 +83,7 @@ def addresses(descriptor, count, transposed, size=2):
     """Where in shared memory the elements of a matrix lie, ``count`` rows along k: an array (count, elements).
     ``size``: bytes of an element; ``transposed``: MN-major, of 2 bytes. The formulas stand in
     ``device/wgmma.py``."""
-    field = [(int(descriptor) >> shift & 0x3FFF) << 4 for shift in (0, 16, 32)]
-    (start, leading, stride), span = field, SPANS[int(descriptor) >> 62]
+    (start, leading, stride), span = _fields(descriptor), SPANS[int(descriptor) >> 62]
     row, k = np.ogrid[:count, : ROW_BYTES // size]
     if transposed:
         chunk, rest = row // 8, 2 * (row % 8)
@@ -101,6 +102,32 @@ def addresses(descriptor, count, transposed, size=2):
         line = (place >> 7) - (int(descriptor) >> 49 & 7)
         place = place ^ (line & span // 16 - 1) << 4
     return place
+
+
+def _fields(descriptor):
+    """Its start, leading and stride in bytes."""
+    return [(int(descriptor) >> shift & 0x3FFF) << 4 for shift in SHIFTS]
+
+
+def described(descriptor):
+    """A descriptor in words."""
+    start, leading, stride = _fields(descriptor)
+    return (f"start {start:#x}, leading {leading} bytes, stride {stride} bytes, "
+            f"{SWIZZLES[int(descriptor) >> 62]}")  # fmt: skip
+
+
+def mend(descriptor, holds):
+    """What would mend a descriptor, in words, or "": as little as makes ``holds`` true of it."""
+    (start, leading, stride), rest = _fields(descriptor), int(descriptor) >> 46 << 46
+    for first, others, exchanged in itertools.product((0, 4), (0, 4), (False, True)):
+        fields = start >> first, *(value >> others for value in (leading, stride)[:: -1 if exchanged else 1])
+        if not holds(rest | sum(value >> 4 << shift for shift, value in zip(SHIFTS, fields, strict=True))):
+            continue
+        which = " and ".join(["start"] * (first > 0) + ["leading and stride"] * (others > 0))
+        what = f"{which} look like bytes, and the unit is 16: shift right by 4" if which else ""
+        what += " and " * bool(which and exchanged) + "exchange leading and stride" * exchanged
+        return f"{what[:1].upper()}{what[1:]}: then all of the matrix lies in what has been written."
+    return ""
 
 
 def from_memory(form, numbers, content, places):

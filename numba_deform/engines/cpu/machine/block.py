@@ -187,14 +187,12 @@ class Block(Scheduler):
         if barrier is None:
             whole = kind == "syncthreads"
             barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site(), whole)
-        others, again = barrier.wanted, barrier.has(thread)
+        others = barrier.wanted
         if others != wanted:
             what = f"named barrier {number} with {wanted} threads, while others wait there with {others}"
             raise thread.fault(faults.NamedBarrierMisuse, what, barrier)
-        if again:
-            what = f"arrives at named barrier {number} again before its {wanted} threads have arrived"
-            fault = thread.fault(faults.NamedBarrierMisuse, what, barrier)
-            fault.waiver = "own-arrival" if wait else None
+        if barrier.has(thread):
+            fault = barrier.lapped(thread, wait)
             if not wait or not self.execution.waived.excuses(fault, thread):
                 raise fault
         barrier.arrive(thread)
@@ -214,8 +212,8 @@ class Block(Scheduler):
     def _finish_named(self, barrier):
         if barrier.whole and barrier.arrived < len(self.live) or barrier.short() > 0:
             return False
-        if barrier.reported and getcurrent() is not barrier.last:
-            return False  # who completed it is about to say so
+        if barrier.reported:
+            return False  # somebody is about to say what is wrong
         if skipped := barrier.skipped():
             warp = barrier.last.warp if barrier.last.warp in skipped else min(skipped)
             what = f"named barrier {barrier.number} completes although only {skipped[warp]} lane"

@@ -187,7 +187,7 @@ class Cluster:
         block, place = self._home(thread, address)
         if block is thread.block:
             if expected is not None:
-                thread.mbarrier_expect_tx(place, expected)
+                block.barriers.find(thread, place).expect(thread, expected)
             if drop:
                 thread.mbarrier_arrive_drop(place)
             else:
@@ -220,10 +220,12 @@ class Cluster:
             barrier = block.barriers.find(thread, place)
         else:
             barrier = self._barrier(thread, block, place, "expects bytes on")
-        if count >= 0:
-            barrier.expect(thread, count)
-        else:
+        if count < 0:
             barrier._add_bytes(thread, count, thread.site())
+        elif block is thread.block:
+            barrier.expect_alone(thread, count)
+        else:
+            barrier.expect(thread, count)
         self._changed(thread, block)
         barrier.complete_if_done(thread)
 
@@ -256,7 +258,7 @@ class Cluster:
         thread.pause()
         ranks = [rank for rank in range(32) if mask >> rank & 1]
         if not ranks or ranks[-1] >= len(self.blocks):
-            what = f"multicasts with mask {mask:#x} in a cluster of {len(self.blocks)}"
+            what = f"multicasts with mask {mask & WORD:#x} in a cluster of {len(self.blocks)}"
             raise thread.fault(faults.NotInCluster, what)
         return [self.blocks[rank] for rank in ranks]
 

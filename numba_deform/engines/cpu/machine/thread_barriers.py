@@ -47,11 +47,11 @@ class ThreadBarriers(ThreadMemory):
 
     def mbarrier_expect_tx(self, address, count):
         barrier = self.block.barriers.find(self, address)
-        barrier.expect(self, count)
+        barrier.expect_alone(self, count)
         barrier.complete_if_done(self)
 
     def mbarrier_arrive_expect_tx(self, address, count):
-        self.mbarrier_expect_tx(address, count)
+        self.block.barriers.find(self, address).expect(self, count)
         self.mbarrier_arrive(address, 1)
 
     def mbarrier_wait(self, address, parity, suspend, token=None):
@@ -113,7 +113,8 @@ class ThreadBarriers(ThreadMemory):
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until
         something depends on it."""
-        values, source = self.mates.collective(self, kind, int(mask) & WORD, value), int(source) & 31
+        mask, source = int(mask) & WORD, int(source) & 31
+        values = self.mates.collective(self, kind, mask, value)
         other = 32 * self.warp + source
         if source in values:
             return values[source]

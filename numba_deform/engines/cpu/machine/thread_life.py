@@ -24,7 +24,7 @@ from greenlet import GreenletExit, greenlet
 from ....compiler.rewrite import REBUILT
 from ..memory.access_records import CLOCK, SITE, Write
 from ..memory.arrays import snapshot
-from ..reports.call_sites import KERNEL, describe_site, place
+from ..reports.call_sites import KERNEL, describe_site, place, result_used
 from ..reports.source_loops import step_of, unread
 from ..reports.source_order import index_without_block, order_of
 
@@ -135,7 +135,9 @@ class ThreadLife(greenlet):
             state=about.state() if hasattr(about, "state") else None, waits=waits
         )
 
-    at, order_of, index_without_block = map(staticmethod, (describe_site, order_of, index_without_block))
+    at, order_of, index_without_block, result_used = map(
+        staticmethod, (describe_site, order_of, index_without_block, result_used)
+    )
 
     @staticmethod
     def line(site):

@@ -34,6 +34,7 @@ class ThreadMemory(ThreadOrdering):
         return -(-array.address // alignment) * alignment
 
     def shared_array(self, address, shape, dtype):
+        shape = shape if isinstance(shape, tuple) else (int(shape),)
         return self.block.shared.view(self, address & WORD, shape, dtype_of(dtype))
 
     def _locate(self, space, address, size, verb):

@@ -42,9 +42,10 @@ class Instructions:
     bulk_prefetch, tensor_prefetch = engine_does("bulk_prefetch"), engine_does("tensor_prefetch")
 
     def mbarrier_arrive_state(self, address, count, expected=None, complete=True):
-        token = self.block.barriers.find(self, address).token()
+        barrier = self.block.barriers.find(self, address)
+        token = barrier.token()
         if expected is not None:
-            self.mbarrier_expect_tx(address, expected)
+            barrier.expect(self, expected)
         self.mbarrier_arrive(address, count, complete)
         return token
 

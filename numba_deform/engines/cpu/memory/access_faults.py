@@ -212,6 +212,9 @@ def _unawaited(thread, copy, name):
             last = max(others, key=lambda pair: pair[0])[1]
             fault.cure = f"Wait on {copy.barrier.name} before the first read of the stage: the last wait of "
             fault.cure += f"thread {thread.tid}, at {thread.at(thread.waits[last][1])}, was on {last.name}."
+            if last.filled and last.filled[-1][1] != copy.address:
+                brought = thread.shared.name_of(last.filled[-1][1])
+                fault.cure += f" Or read what that one brings, from {brought} on."
         return fault
     phase, site, first, _ = waited
     if phase < 0:
@@ -261,6 +264,9 @@ def bad_write(space, thread, w, address, size, record):
             fault.cure = "One line issues both: give each thread that comes there a place of its own, "
             fault.cure += "say by its lane, or let one thread copy for all."
             return fault
+        if newer and copy.tid == newer.tid and newer.barrier and copy.barrier is not newer.barrier:
+            fault.cure = f"Give each stage a place of its own: what signals {newer.barrier.name} goes to where "
+            fault.cure += f"what signals {copy.barrier.name} goes; take place and barrier by one stage index."
         both = newer and min(copy.address + copy.size, newer.address + newer.size) - max(
             copy.address, newer.address)  # fmt: skip
         if newer and both < min(copy.size, newer.size):
@@ -315,6 +321,8 @@ def bad_overwrite(space, thread, r, late, address, record):
         if thing == "product" and copy and (givers := [t for t in copy.givers if t // 128 == r[TID] // 128]):
             let_others_come(thread)
             return _released_in_flight(copy, issuer.block.threads[min(givers)], name, r)
+        if thing == "product" and copy and copy.tid // 128 != r[TID] // 128:  # nobody has given it back
+            return _refill_fault(copy, what, issuer)
         return explain_group(thread.fault(kind, what, name), thread, issuer, r[OWNER], r[CLOCK])
     others = r[BLOCK] is not thread.block
     who = thread.describe_tid(r[BLOCK], r[TID]) if others else f"thread {late[0]}"

@@ -11,6 +11,7 @@ from .access_records import writers
 from .races import CHANGE, READ, WRITE, Cause, Race, elements
 from .source_causes import (
     barrier_in_a_branch,
+    carved_twice,
     in_place,
     of_one_block_alone,
     of_two_rounds,
@@ -197,21 +198,25 @@ def _arrived_for_its_warp(pair):
 
 
 def _behind_its_arrival(pair):
-    """The thread has waited for an arrival that the other one made before this write."""
+    """The thread has waited for an arrival that the other one made before its access."""
     thread, other = pair.thread, pair.other
-    if not pair.near or pair.kind is not READ or other.block is None:
+    if not pair.near or other.block is None:
         return None
     latest = max((wait[3] for wait in thread.waits.values()), default=0)
     for barrier, (phase, site, _, last) in thread.waits.items():
         clock = barrier.last_arrivers.get(other.tid, other.clock)
         if last == latest and phase == barrier.phase - 1 and clock < other.clock:
             place = thread.at(pair.culprit.arrivals[barrier])
+            more = f"; thread {thread.tid} has waited on {barrier.name} at {thread.at(site)}, and "
+            more += f"thread {other.tid} has {'read' if other.kind is READ else 'written'} this after its "
+            more += "arrival in that phase"
+            if other.kind is READ:
+                cure = f"Let thread {other.tid} arrive behind its last read: that at {place} comes first."
+                return Cause(cure, faults.ReadAfterRelease.rule, more)
             return Cause(
                 f"If the write is what the wait is for, let it come before the arrival at {place}. If it is "
                 "for the next use of the stage, let it come after a wait until that is empty (acquire of a "
-                f"Ring). Else put {pair.between} between the two.",
-                more=f"; thread {thread.tid} has waited on {barrier.name} at {thread.at(site)}, and "
-                f"thread {other.tid} has written this after its arrival in that phase",
+                f"Ring). Else put {pair.between} between the two.", more=more,
             )  # fmt: skip
     return None
 
@@ -333,13 +338,50 @@ def _known_to_a_neighbour(pair):
 
 def _flags_of(pair):
     """(memory, address, record, flag) of each flag that the other block has set and this block has read."""
-    thread, block = pair.thread, pair.other.block
-    spaces = [*thread.block.globals.regions, *(b.shared for b in thread.block.cluster.blocks)]
-    for space in spaces:
+    for space, address, record, flag in _words(pair):
+        if any(of is pair.thread.block for of, _ in record.seen):
+            yield from ((space, address, w, flag) for w in writers(record) if w.block is pair.other.block)
+
+
+def _words(pair):
+    """(memory, address, record, flag) of each word whose last write was an atomic."""
+    block = pair.thread.block
+    for space in (*block.globals.regions, *(b.shared for b in block.cluster.blocks)):
         for address, flag in space.flags.items():
             record = space.written[address - space.base] if space.traced else None
-            if record is not None and record.atomic and any(of is thread.block for of, _ in record.seen):
-                yield from ((space, address, w, flag) for w in writers(record) if w.block is block)
+            if record is not None and record.atomic:
+                yield space, address, record, flag
+
+
+def _lock_without_fence(pair):
+    """Each of the two changes a word by an atomic, the other after its access and this one before, where what
+    the atomic gives is used: a lock or a turn, which hands nothing on without fences."""
+    thread, other = pair.thread, pair.other
+    for space, address, record, flag in _words(pair) if CHANGE not in pair.kinds and other.block else ():
+        changes = [w for w in writers(record) if w.reads]
+        left = [w for w in changes if (w.block, w.tid) == (other.block, other.tid) and w.clock >= other.clock]
+        taken = [w for w in changes if (w.block, w.tid) == (thread.block, thread.tid)]
+        taken = [w for w in taken if thread.result_used(w.site)]
+        if not left or not taken or taken[-1].number < left[-1].number:
+            continue
+        given, got = thread.at(left[-1].site), thread.at(taken[-1].site)
+        if given == got:  # a ticket that each takes again
+            continue
+        released = pair.covered(flag.own.get(other.block) or {} if pair.near else flag.wide)
+        fence = "cuda.threadfence_block()" if pair.near else "cuda.threadfence(), of gpu scope,"
+        acquired = thread.met and thread.met[0] is flag and thread.met[3]
+        places = [f"right before the atomic at {given}"] * (not released)
+        places += [f"right behind the atomic at {got}, or its loop"] * (
+            not acquired and thread.last_fence[1] < taken[-1].clock
+        )  # fmt: skip
+        return places and Cause(
+            f"Call {fence} {', and '.join(places)}.",
+            "An atomic by itself hands nothing on: what comes before it in its thread needs a fence before it, "
+            "and who reads its value a fence behind that (PTX section 8.8).",
+            f"; {pair.who(other.tid)} changed {space.name_of(address, True)} by an atomic after that, at "
+            f"{given}, and this thread before this, at {got}",
+        )  # fmt: skip
+    return None
 
 
 def _ticket_without_fence(pair):
@@ -389,8 +431,8 @@ def _set_by_another(pair):
                 f"Set the flag by st_release_{scope}_b32, or with a fence of gpu scope (fence_acq_rel_gpu) "
                 "right before it.",
                 "A relaxed store hands on nothing of what its thread did before.",
-                f"; {pair.who(w.tid)} set {name} at {place} after that, by a relaxed store, which hands "
-                "nothing on",
+                f"; {pair.who(w.tid)} set {name} at {place} after that, by a relaxed store"
+                f"{_lacking(other.block.threads[w.tid], other)}",
             )  # fmt: skip
     return None
 
@@ -403,16 +445,20 @@ def _met_relaxed(pair):
     clock, site = block.cluster.barrier.relaxed.get((block, other.tid), (-1, None))
     if clock < other.clock:
         return None
-    fence, when = pair.culprit.last_fence
-    of = f", and {fence}" if fence and when >= other.clock else ", which hands nothing on"
     return Cause(
         "Meet by cluster_arrive(), which releases, and cluster_wait(); or put fence_acq_rel_gpu() before "
         "cluster_arrive_relaxed().",
         "barrier.cluster.arrive.relaxed hands on only what a fence of cluster scope or a wider one covers "
         "(PTX 9.7.13.3).",
         f"; {pair.who(other.tid)} came to the cluster's barrier after that by cluster_arrive_relaxed(), at "
-        f"{pair.thread.at(site)}{of}",
+        f"{pair.thread.at(site)}{_lacking(pair.culprit, other)}",
     )  # fmt: skip
+
+
+def _lacking(thread, other):
+    """Why what ``thread`` has done without a release, after the access ``other``, hands nothing on."""
+    fence, when = thread.last_fence
+    return f", and {fence}" if fence and when >= other.clock else ", which hands nothing on"
 
 
 # --- all others ---------------------------------------------------------------------------------------
@@ -443,7 +489,7 @@ HANDED_ON = (
 )  # fmt: skip
 CAUSES = (
     _old_token, _count_too_small, _old_phase, _arrived_for_its_warp, _behind_its_arrival, *HANDED_ON[:2],
-    _one_byte_by_two_names, _plain_beside_atomic, barrier_in_a_branch, of_two_rounds, same_in_each_block,
-    _change_by_hand, *HANDED_ON[2:], _one_element,
-    of_one_block_alone, in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
+    _one_byte_by_two_names, carved_twice, _plain_beside_atomic, barrier_in_a_branch, of_two_rounds,
+    same_in_each_block, _ticket_without_fence, _lock_without_fence, _change_by_hand, *HANDED_ON[2:],
+    _one_element, of_one_block_alone, in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
 )  # fmt: skip

@@ -1,7 +1,26 @@
 """Causes of races that the kernel's source shows: where its barriers stand, and what its indices are made of.
 ``race_causes`` has the others."""
 
+import itertools
+import math
+
 from .races import CHANGE, READ, WRITE, Cause, elements
+
+
+def carved_twice(pair):
+    """Two arrays that the kernel has carved out of shared memory by their addresses share some bytes."""
+    views = getattr(pair.space, "boxes", ())
+    views = sorted({(address, math.prod(shape) * kind.itemsize) for address, shape, kind in views})
+    for (a, size), (b, more) in itertools.pairwise(views):
+        if a < b < a + size < b + more:
+            return Cause(
+                f"Begin the array at {b:#x} at {a + size:#x} or later, {a + size - b} bytes on: an array takes "
+                "the product of its shape times the size of an element, in bytes.",
+                "Arrays that are used at one time lie behind one another.",
+                f"; the array of {size} bytes at shared address {a:#x} reaches {a + size - b} bytes into the "
+                f"one at {b:#x}",
+            )  # fmt: skip
+    return None
 
 
 def same_in_each_block(pair):

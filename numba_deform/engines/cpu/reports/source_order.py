@@ -4,9 +4,10 @@ asks, by the thread that it speaks of."""
 import ast
 import functools
 import linecache
+import re
 from typing import NamedTuple
 
-from .call_sites import indentation, line_of, origin
+from .call_sites import describe_site, indentation, line_of, origin
 from .source_loops import tree_of
 
 BLOCK = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")
@@ -89,6 +90,58 @@ def has_left(site, calls):
     around = _parents(_function_at(site), line_of(site)) if now and _function_at(site) else ()
     loop = next((node for node in around if isinstance(node, LOOPS)), None)
     return loop is not None and not loop.lineno <= line_of(now) <= loop.end_lineno
+
+
+def calls_besides(sites, made, number):
+    """Whether a function that is called at one of ``sites``, or was at one of ``made``, has a call of the named
+    barrier ``number`` that is none of these; True without source."""
+    functions = [_function_at(site) for site in (*sites, *made)]
+    if None in functions:
+        return True
+    lines, named = {line_of(site) for site in made}, re.compile(rf"\bbar_(sync|arrive)\(({number}\b|\D)")
+    calls = (n for f in functions for n in ast.walk(f) if isinstance(n, ast.Call) and n.lineno not in lines)
+    return any(named.match(ast.unparse(call).rpartition(".")[2]) for call in calls)
+
+
+def takes_turns(site):
+    """Whether the function at ``site`` gives its threads every n-th use of a Ring."""
+    function = _function_at(site)
+    return bool(function and re.search(r"\.start\([^)]|\.advance\([^),]+,", ast.unparse(function)))
+
+
+def wrong_divisor(site, names):
+    """The cure in words of a wait at ``site`` whose barrier is number n % stages of a ring, and whose parity
+    n // m & 1 with another m; "" for others. ``names``: {global or outer name of the kernel: value}."""
+    function, line = _function_at(site), line_of(site)
+    calls = (n for n in ast.walk(function or ast.Pass()) if isinstance(n, ast.Call) and n.lineno == line)
+    for call in (c for c in calls if "wait" in ast.unparse(c.func) and len(c.args) > 1):
+        place, parity = (_written_out(function, arg) for arg in call.args[:2])
+        stages = {ast.unparse(n.left): n.right for n in ast.walk(place) if _is(n, ast.Mod)}
+        rounds = [(n.left, n.right) for n in ast.walk(parity) if _is(n, ast.FloorDiv)]
+        bare = [(n.left, ast.Constant(1)) for n in ast.walk(parity) if _is(n, ast.BitAnd) and not rounds]
+        for use, divisor in rounds or bare:
+            use = ast.unparse(use)
+            texts = [ast.unparse(node) for node in (stages.get(use, divisor), divisor)]
+            try:
+                right, wrong = (eval(text, {**names}) for text in texts)
+            except NameError:
+                continue
+            if right != wrong:
+                by, at = f"{use} // {texts[0]} & 1", describe_site(site)
+                return (f"Take the parity of the wait at {at} from {by}: the stage is {use} % {texts[0]}, so "
+                        f"that its parity changes after {right} uses, and not after {wrong}.")  # fmt: skip
+    return ""
+
+
+def _is(node, operator):
+    return isinstance(node, ast.BinOp) and isinstance(node.op, operator)
+
+
+def _written_out(function, node):
+    """``node``, and what the variables in it have been assigned."""
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    values = [a.value for a in ast.walk(function) if isinstance(a, ast.Assign) and names & {*_stored(a)}]
+    return ast.Tuple([node, *values])
 
 
 def index_without_block(site, index):

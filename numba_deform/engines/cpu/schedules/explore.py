@@ -86,7 +86,7 @@ class Exploration:
 
 def explore(
     kernel, grid=None, block=None, args=(), shared_bytes=None, limit=LIMIT, by_thread=False, timeout=60.0,
-    cluster=None, waive=(), executor=None
+    cluster=None, waive=(), executor=None, progress=None
 ):  # fmt: skip
     """Run ``kernel`` under every order of its barrier, flag and copy events; an :class:`Exploration`.
 
@@ -100,7 +100,8 @@ def explore(
     wait, at each moment of it that can make a difference. At most ``limit`` schedules are run to their end; the
     result says whether that was all. ``timeout`` is in seconds, for one schedule; ``waive`` is that of
     ``simulate``. The arrays are left as one of the schedules leaves them. In the workers of an ``executor``, as
-    that of ``simulate``, the same orders are tried, with the same result.
+    that of ``simulate``, the same orders are tried, with the same result. ``progress`` is called with how many
+    schedules have run, after each.
 
     A thread that polls a flag, an mbarrier or a lock waits as long as a look only leads back to that look.
     Where it does more, such as to count its attempts, to give up, or to look elsewhere in between, each look is
@@ -125,6 +126,8 @@ def explore(
         for _, fault in outcomes_by(executor, grid, result) if executor else outcomes(grid, result):
             if fault:
                 raise fault
+            if progress:
+                progress(result.schedules)
         if result.repeated:  # one of these may have been the last, and was not run to its end
             report = Report(waived=result.waived)
             grid.run(Schedule(0, by_thread), "late", False, report)

@@ -27,6 +27,7 @@ from .watchdog import OutOfTime, Watchdog
 
 GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z
 GAVE_UP = "its machine code has met what only the interpreter can judge"
+MOST_BLOCKS = 100_000  # a second, as machine code
 PATIENCE = 2.0  # seconds of interpretation after which machine code is made of a kernel
 
 
@@ -141,6 +142,11 @@ class PreparedLaunch:
 
     def run(self, seed, landing, trace, report):
         """One schedule, on the arguments as they were; adds to ``report``, returns the Execution."""
+        if self.only is None and self.blocks > MOST_BLOCKS * self.timeout:
+            what = f"{self.blocks:,} blocks, of which the engine runs fewer than {MOST_BLOCKS:,} a second, and "
+            fault = faults.Unfinished(f"{what}timeout is {self.timeout:g} s")
+            fault.cure = "Launch fewer blocks, name some by only=, or raise `timeout`."
+            raise fault
         if isinstance(seed, Schedule) and seed.block >= self.clusters:
             what = "block" if self.clusters == self.blocks else "cluster"
             raise ValueError(f"seed={str(seed)!r} is of {what} {seed.block}, and there are {self.clusters}")

@@ -9,6 +9,7 @@ ended. The blocks of a cluster start together.
 from ... import faults
 from ...shapes import clusters
 from ...waiting import ranges
+from ..async_units.wait_causes import explain
 from ..memory.restart import Restart
 
 
@@ -49,6 +50,11 @@ class ResidentBlocks:
                     block.close()
                     summaries.append(block.summary())
                     self.launch.ended(1)
+        except faults.SimFault as fault:
+            for block in self.waiting if not self.launch.machine else ():
+                if block.index == fault.block:
+                    explain(fault, block)
+            raise
         finally:
             for block in self.waiting:
                 block.close()

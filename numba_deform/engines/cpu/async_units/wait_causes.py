@@ -1,0 +1,74 @@
+"""What the waits of a block's threads say of a fault that is a consequence of them. ``ResidentBlocks`` asks
+when a block ends with one."""
+
+import inspect
+
+from ... import faults
+from ..reports.call_sites import describe_site, place
+from ..reports.source_order import wrong_divisor
+from .arrivals import RING, States, by_states
+
+# What comes of a wait for another phase than was meant, and of copies issued by another than who waits.
+ASTRAY = (faults.StaleWait, faults.RefillRace, faults.MissedPhase, faults.TooManyArrivals,
+          faults.UnobservedPhase, faults.MissingArrivals)  # fmt: skip
+UNGUARDED = faults.RefillRace, faults.CopyCollision, faults.TooManyArrivals, faults.UnobservedPhase
+
+
+def explain(fault, block):
+    """Blame a wait for ``fault``, where one is its cause."""
+    function = block.execution.function
+    names = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+    for site in _waits(block) if isinstance(fault, ASTRAY) else ():
+        if cure := wrong_divisor(site, names):
+            fault.cure, (fault.where, fault.source) = cure, place(site)
+            return
+    for barrier in block.barriers.live.values() if isinstance(fault, (*ASTRAY, faults.DataRace)) else ():
+        if barrier.came_back is not None:
+            tid, (_, site) = barrier.came_back.tid, barrier.dropped[barrier.came_back.tid]
+            fault.cure = f"Thread {tid} drops out of {barrier.name}, whose phases expect one arrival less from "
+            fault.cure += "then on, and arrives there again: let it arrive without dropping out at "
+            fault.cure += f"{describe_site(site)} (mbarrier_arrive), or come no more."
+            fault.where, fault.source = place(site)
+    ring = RING.fullmatch(str(fault.barrier))
+    if ring and isinstance(fault, (faults.StaleWait, faults.StaleRefill)) and by_states(
+        ring, _waits(block, f"{ring[1]}."), block.threads[0]
+    ):
+        fault.cure = States(block, ring[1]).cure()
+    if isinstance(fault, UNGUARDED) and fault.thread is not None and fault.rule == type(fault).rule:
+        thread = block.threads[fault.thread]
+        fault.cure = _by_another(thread) or not ring and _one_for_all(thread) or fault.cure
+
+
+def _waits(block, start=""):
+    """The places of waits on mbarriers whose name has that start: of each thread its last on each."""
+    live = [t for t in block.threads if not t.dead]
+    waits = [(t.waiting[1], t.site()) for t in live if t.waiting and t.waiting[0] == "mbarrier"]
+    waits += [(barrier, wait[1]) for t in block.threads for barrier, wait in t.waits.items()]
+    return dict.fromkeys(site for barrier, site in waits if barrier.name.startswith(start))
+
+
+def _one_for_all(thread):
+    """The cure where ``thread`` waits at one line for several barriers, and arrives on one alone, or the other
+    way."""
+    waits = {barrier.name: site for barrier, (_, site, *_) in thread.waits.items()}
+    arrivals = {barrier.name: site for barrier, site in thread.arrivals.items()}
+    for many, one, said in ((waits, arrivals, "waits on {} and arrives on {}"),
+                            (arrivals, waits, "arrives on {} and waits on {}")):  # fmt: skip
+        if len(one) == 1 < len(many) and len({*many.values()}) == 1:
+            [(name, site)] = one.items()
+            said = said.format(" and ".join(sorted(many)), name)
+            return (f"Thread {thread.tid} {said} alone, at {thread.at(site)}: take that from the stage, too, "
+                    "by the index of the others.")  # fmt: skip
+    return ""
+
+
+def _by_another(thread):
+    """The cure where ``thread`` issues copies, and another lane of its warp waits for the stage."""
+    issues = any(thread.tid in barrier.issuers for barrier in thread.block.barriers.live.values())
+    mates = [t for t in thread.block.threads if t.warp == thread.warp and t.last_wait]
+    if not issues or thread.last_wait or len(mates) != 1:
+        return ""
+    [mate], (barrier, _, site) = mates, mates[0].last_wait
+    return (f"Thread {mate.tid} waits for the stage to be empty, on {barrier.name} at {thread.at(site)}; "
+            f"thread {thread.tid} fills it without knowing of that: let one thread wait and issue, or put "
+            "cuda.syncwarp() between the wait and what comes after it.")  # fmt: skip
