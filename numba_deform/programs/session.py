@@ -141,23 +141,23 @@ class Session:
         if checked := getattr(launched, "checked", None):  # it has all of these, and looks at the results
             call, self.cluster = (checked,), None
         self.progress = Progress(f"launch {self.launches} ({name})", blocks * self.schedules, threads)
-        saved = list(arrays(launched.args))
+        put_back = _as_now(launched)
         try:
             if self.explored:
-                put_back = _as_now(launched)
                 options = {"timeout": self.timeout, "waive": self.waive, "cluster": self.cluster}
                 if not (tried := self._sent(explore, name, *call, **options)).complete:
                     self.note(f"{name}: {tried}")
                 put_back()
             rest = None if blocks * threads <= self.large else self._rest(launched, name)
-            report = self._sampled(name, launched, call, rest) if rest else self._simulated(name, call)
+            sampled = rest and self._sampled(name, launched, call, rest, put_back)
+            report = sampled or self._simulated(name, call)
         except SimFault as fault:
             if error := launched.raised(fault):
                 raise error from None
             self._note(Finding(fault, name, where, launched.grid, launched.block))
             if not fault.nothing_left:
-                why = self._finish(launched, fault, saved)
-                self.finished.append((self.launches, name, where, why))
+                put_back()
+                self.finished.append((self.launches, name, where, self._finish(launched, fault)))
             return
         finally:
             self.progress.close()
@@ -166,11 +166,8 @@ class Session:
         self.compiled += report.compiled
         self.waived = added(self.waived, report.waived)
 
-    def _finish(self, launched, fault, saved):
-        """Run a launch that has stopped at a fault to its end, without checks, on the memory that it was given.
-        Returns "", or why it is as it was before the launch."""
-        for array, before in saved:
-            array[...] = before
+    def _finish(self, launched, fault):
+        """Run a launch that has stopped at a fault to its end, without checks. Returns "", or why it cannot."""
         if isinstance(fault, (Deadlock, Livelock, Unfinished)):
             return "it cannot end"
         try:
@@ -204,11 +201,11 @@ class Session:
             self.whole[name] = str(error)
             return None
 
-    def _sampled(self, name, launched, call, rest):
+    def _sampled(self, name, launched, call, rest, put_back):
         """Judge some blocks and run the others. A block that fails unjudged is judged from the start, and where
         no rule is broken so, all are."""
         grid = shape_of("grid", launched.grid)
-        judged, put_back = sample(grid), _as_now(launched)
+        judged = sample(grid)
         report = self._simulated(name, call, judged)
         failed = rest(judged, self.progress)
         if failed is None:
@@ -263,9 +260,9 @@ def check(**options):
         print(session)
 
     ``options`` are those of :class:`Session`. Nothing in the program changes: device arrays, streams, events,
-    ``cuda.reduce`` and ufuncs work, with or without a GPU. A fault is noted, its launch is run to the end without
-    checks, and the program goes on; with ``stop=True`` it is raised. Kernels must be compiled, and device
-    arrays made, inside. Processes that are started inside are judged likewise, and counted at the end.
+    ``cuda.reduce`` and ufuncs work, with or without a GPU. A fault is noted, its launch is run to the end
+    without checks, and the program goes on; with ``stop=True`` it is raised. Kernels must be compiled, and
+    device arrays made, inside. Processes that are started inside are judged likewise, and counted at the end.
     """
     session = Session(**options)
     for_children = {name: value for name, value in options.items() if name != "executor"}

@@ -22,8 +22,9 @@ def _shape(shape):
 
 
 def text(session):
-    """All faults, each once, and the last line: how much was judged."""
-    return "\n\n".join([*map(fault_text, session.faults), last_line(session)])
+    """All faults, each once, from where on results are not to be relied on, and how much was judged."""
+    unsure = "\n".join(_finished(session))
+    return "\n\n".join([*map(fault_text, session.faults), *filter(None, [unsure]), last_line(session)])
 
 
 def last_line(session):
@@ -39,9 +40,7 @@ def last_line(session):
     ]
     whole = (f"{name} was judged whole: it {why}" for name, why in session.whole.items())
     stayed = (f"{name} was judged here: {why}" for name, why in session.stayed.items())
-    return "\n".join(
-        (", ".join(parts), *_unjudged(session), *_finished(session), *whole, *stayed, *session.notes)
-    )
+    return "\n".join((", ".join(parts), *_unjudged(session), *whole, *stayed, *session.notes))
 
 
 def _judged(session):
