@@ -123,6 +123,7 @@ def _places(entry, file):
             inner, outer = named(reversed(i.frames[:n])), named(i.frames[n + 1 :])
             words = [f"calls {', '.join(inner)}"] * bool(inner)
             words += [f"inlined at {', at '.join(outer)}"] * bool(outer)
+            words += ["volatile"] * ("volatile" in i.parts)
             last = (*i.frames[n], f"   ({'; '.join(words)})" if words else "")
         return last
 

@@ -15,6 +15,7 @@ from .warpgroup_registers import RegisterWatch, is_product
 DEEPEST = 40  # blocks inside each other, before one becomes a case
 FEW = 8  # cases that are tried one after the other
 ENDS = ("bra", "ret", "exit")
+ARITHMETIC = ("add", "sub", "mul", "fma", "mad", "div", "min", "max")
 
 
 class Translator(Values):
@@ -31,9 +32,10 @@ class Translator(Values):
         self.buffers |= {v.name: self.name_for(v.name) for v in function.variables if v.space == "param"}
         self.addresses = program.addresses_of(function)
         program.registers |= {self.registers[r]: kind for r, kind in self.classes.items()}
-        self.uses = set()  # registers that some instruction reads
+        self.uses = {}  # register -> the instructions that read it
         for i in function.instructions:
-            self.uses |= {*sources_of(i), *(i.guard[:1] if i.guard else ())}
+            for register in dict.fromkeys((*sources_of(i), *(i.guard[:1] if i.guard else ()))):
+                self.uses.setdefault(register, []).append(i)
 
         self.parts, self.watch = self.blocks(), None
         if any(map(is_product, function.instructions)):
@@ -42,6 +44,19 @@ class Translator(Values):
 
     def is_read(self, register):
         return register in self.uses
+
+    def decides(self, register):
+        """Whether what a thread does depends on a register, or on what is computed from it: a flag is looked at.
+        What floats come to is no flag."""
+        seen, found = set(), [register]
+        while found:
+            seen.add(one := found.pop())
+            for i in self.uses.get(one, ()):
+                if i.guard and i.guard[0] == one or i.root == "st" and "param" in i.parts:  # or in a call
+                    return True
+                if i.root not in ARITHMETIC or not {*FLOATS} & {*i.parts}:
+                    found += {*targets_of(i)} - seen
+        return False
 
     # --- parameters and calls ---------------------------------------------------------------------
     def parameter(self, text, kind, count):
