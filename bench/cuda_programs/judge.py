@@ -68,7 +68,7 @@ def substituted(text, pattern, replacement, name):
 def told(launched, case):
     """A row on one launch."""
     options = dict(launched.options)
-    if "cluster" not in options and case.blocks:
+    if not (options.get("cluster") or launched.kernel.cluster) and case.blocks:
         count = options["grid"][0] * options["grid"][1] * options["grid"][2]
         options["only"] = [b for b in case.blocks if b < count]
     found = {"kernel": launched.name, "grid": options["grid"], "block": options["block"], "verdict": "silent"}

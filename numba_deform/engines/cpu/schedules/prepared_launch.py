@@ -59,7 +59,8 @@ class PreparedLaunch:
         sizes = zip((*shapes[0], *shapes[1]), (*GRID_LIMITS, *BLOCK_LIMITS), strict=True)
         if not all(1 <= n <= limit for n, limit in sizes) or self.threads > MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
-        self.shapes, self.resident = (*shapes, cluster_of(shapes[0], cluster)), resident
+        self.shapes = *shapes, cluster_of(shapes[0], cluster, getattr(kernel, "cluster", None))
+        self.resident = resident
         self.clusters = self.blocks // math.prod(self.shapes[2])
         if resident is not None and resident < math.prod(self.shapes[2]):
             least = math.prod(self.shapes[2])

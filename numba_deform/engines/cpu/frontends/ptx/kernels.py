@@ -62,6 +62,7 @@ class PtxKernel:
         self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))
         if entry.threads:
             self.threads = entry.threads
+        self.cluster = entry.cluster
         self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
         scope = dict(names()) | {name: value for name, value, _ in self.held}
         self.plain = self.py_func = _compiled(self.name, lines, scope)

@@ -1,6 +1,7 @@
 """Reads PTX text: functions, variables, instructions, each with its line and the source's lines (``.loc``)."""
 
 import functools
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -59,6 +60,7 @@ class Function:
     is_entry: bool
     line: int
     threads: int = 0  # of a block, where .maxntid or .reqntid says so
+    cluster: tuple | None = None  # its shape in blocks, where .reqnctapercluster says so
     body: list = field(default_factory=list)
     registers: dict = field(default_factory=dict)
     variables: list = field(default_factory=list)
@@ -121,12 +123,14 @@ def _function(m, line):
     def declared(text):
         return [v for part in (text or "").strip("() \n").split(",") for v in variables(part, line)]
 
-    threads = re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", m["more"])
-    count = 1
-    for number in re.findall(r"\d+", threads[1]) if threads else ():
-        count *= int(number)
+    def numbers(directive):
+        found = re.search(directive + r"\s+([\d,\s]+)", m["more"])
+        return tuple(map(int, re.findall(r"\d+", found[1]))) if found else ()
+
+    threads, cluster = numbers(r"\.(?:max|req)ntid"), numbers(r"\.reqnctapercluster")
+    cluster = (*cluster, 1, 1)[:3] if cluster else None
     return Function(m["name"], declared(m["params"]), declared(m["results"]), m["kind"] == "entry", line,
-                    count if threads else 0)  # fmt: skip
+                    math.prod(threads) if threads else 0, cluster)  # fmt: skip
 
 
 def _closing(text, at):

@@ -46,8 +46,8 @@ class Translator(Values):
         return register in self.uses
 
     def decides(self, register):
-        """Whether what a thread does depends on a register, or on what is computed from it: a flag is looked at.
-        What floats come to is no flag."""
+        """Whether what a thread does depends on a register, or on what is computed from it, as on a flag; what
+        floats come to is none."""
         seen, found = set(), [register]
         while found:
             seen.add(one := found.pop())

@@ -19,7 +19,8 @@ INTEGERS = "".join(
     for sign, letter in (("signed", ""), ("unsigned", "u"))
 )
 HEADERS = {"stdint.h": f"{INTEGERS}typedef unsigned long long uintptr_t;\n", "cstdint": "#include <stdint.h>\n"}
-KERNEL = re.compile(r"__global__[^;{}()]*(?:__launch_bounds__\s*\([^()]*\)[^;{}()]*)?\b(\w+)\s*\(")
+# Before a kernel's name may stand attributes, with numbers in brackets: __launch_bounds__(..).
+KERNEL = re.compile(r"__global__[^;{}()]*(?:\b__\w+__\s*\((?:[^()]|\([^()]*\))*\)[^;{}()]*)*\b(\w+)\s*\(")
 
 
 def from_cuda(file, options=(), compiler=None):
