@@ -286,6 +286,16 @@ st.global.b32 [x], a;"""
     assert np.array_equal(out, [1107, *(i + 7 for i in range(31))])
 
 
+def test_labels_of_blocks_on_one_line(compiled_too):
+    """As inline assembly comes out of a loop that the compiler has unrolled: the labels are of their block."""
+    count = "{{ .reg .pred q; .reg .b32 n; mov.u32 n, 0; L: add.u32 n, n, 1; setp.lt.u32 q, n, {}; "
+    count += "@q bra L; M: add.u32 a, a, n; }} "
+    body = "ld.param.u64 x, [out];\nmov.u32 a, 0;\n" + "".join(map(count.format, (3, 5, 7)))
+    out = np.zeros(1, np.uint32)
+    run(kernel(body + "st.global.u32 [x], a;"), out, out, block=1, compiled=compiled_too)
+    assert out[0] == 3 + 5 + 7
+
+
 def test_maps_at_any_place_of_a_parameter():
     """A structure of a kernel with a map behind other fields."""
     body = """

@@ -204,7 +204,7 @@ class _Body:
     def open(self, at):
         """An inner brace: its labels have to be known before the jumps to them."""
         self.blocks += 1
-        labels = re.findall(r"^\s*([\w$]+)\s*:(?!:)", self.text[at : _closing(self.text, at)], re.M)
+        labels = re.findall(r"(?<![\w$:])([\w$]+)\s*:(?!:)", self.text[at : _closing(self.text, at)])
         self.scopes.append({name: f"{name}_{self.blocks}" for name in labels})
 
     def chain(self, text, line):
