@@ -69,6 +69,53 @@ def test_faults_name_the_line_of_the_program(old, new, fault, words):
     assert file == "triton_rows.py" and re.search(words, SOURCE.splitlines()[int(line) - 1])
 
 
+def counted(change=lambda ptx: ptx, count=1, **more):
+    """What one program leaves of a number, 5, that it counts up, and of its double."""
+    compiled = stored_triton("triton_count")
+    compiled.asm["ptx"] = change(compiled.asm["ptx"])
+    counts, out = np.full(count, 5, np.int32), np.zeros(128, np.int32)
+    nd.simulate(nd.from_triton(compiled)[1](counts, out), landing="random", **more)
+    return counts, out
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_scalar_that_one_thread_stores(compiled):
+    """All threads load it, as Triton has it, and the others do nothing with it: they have not read."""
+    counts, out = counted(schedules=6, compiled=compiled)
+    assert counts[0] == 6 and out[0] == 10
+    everyone = re.compile(r"@%p1 (st.global.b32 \[ %rd2)")
+    for seed in range(4):  # all use it, and store one and the same double
+        with pytest.raises(faults.DataRace, match=r"count\[byte 0\], which thread"):
+            counted(lambda ptx: everyone.sub(r"\1", ptx), seed=seed, compiled=compiled, waive="same-value")
+    with pytest.raises(faults.OutOfRange):
+        counted(lambda ptx: re.sub(r"(ld.global.b32 .*\+) 0 \]", r"\1 4 ]", ptx), compiled=compiled)
+
+
+def test_the_place_of_a_load_whose_value_goes_unused():
+    """It has to be there for all threads that load, as a GPU asks for it."""
+    text = """.version 8.3
+    .target sm_90a
+    .address_size 64
+    .entry k(.param .u64 data)
+    {
+        .reg .pred first;
+        .reg .b32 a, lane;
+        .reg .b64 x, at;
+        ld.param.u64 x, [data];
+        mov.u32 lane, %tid.x;
+        mad.wide.u32 at, lane, 4, x;
+        ld.global.b32 a, [at];
+        setp.lt.u32 first, lane, 8;
+        @first st.global.b32 [at], a;
+        ret;
+    }"""
+    kernel = nd.from_ptx(text, language="triton")["k"]
+    nd.simulate(kernel, 1, 32, [np.zeros(32, np.int32)])
+    with pytest.raises(faults.OutOfRange) as caught:
+        nd.simulate(kernel, 1, 32, [np.zeros(16, np.int32)])
+    assert caught.value.thread >= 16
+
+
 def test_arguments_are_refused_by_name():
     kernel = nd.from_triton(stored_triton("triton_rows"))
     x, sums = np.zeros((20, 32), np.float32), np.zeros(20, np.float32)

@@ -28,6 +28,7 @@ EXTRA = (
     "cp_async_wait_group",
     "setmaxnreg_inc", "setmaxnreg_dec", "bar_sync", "bar_arrive",
 )  # fmt: skip
+LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".hpp": "cuda", ".py": ""}  # of source files
 ROUNDED = re.compile(r"(add|mul|fma|cvt)_(rn|f32)_\w+")
 
 
@@ -50,9 +51,11 @@ class PtxKernel:
     is_typed = True  # the engine need not infer types
     shared_bytes, block = 0, ()
 
-    def __init__(self, module, entry, file, parameters=(), text=""):
+    def __init__(self, module, entry, file, parameters=(), text="", language=""):
         self.name, self.entry, self.text = with_arguments(entry.name), entry, text
-        program = Program(module, entry, names(), _places(entry, file), parameters)
+        place, main = _places(entry, file)
+        self.language = language or LANGUAGES.get(Path(main or "").suffix, "ptx")
+        program = Program(module, entry, names(), place, parameters, self.language)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
         dynamic = (v.align for _, v in program.shared.values() if not v.size)
@@ -102,9 +105,10 @@ def _contents(variable):
 
 
 def _places(entry, file):
-    """A function from an instruction to (file, line, words): of the source where ``.loc`` tells it, else of the
-    text. Of several frames it is the innermost in the file that most of the kernel is from, without those that
-    are wrapped around all of it; the words tell of those in it, in other files, and of those around it."""
+    """A function from an instruction to (file, line, words), of the source where ``.loc`` tells it, else of the
+    text; and the file of that source. Of several frames it is the innermost in the file that most of the kernel
+    is from, without those that are wrapped around all of it; the words tell of those in it, in other files, and
+    of those around it."""
     around = _around([i.frames for i in entry.instructions])
     own = {id(i): i.frames[: -around or None] or i.frames for i in entry.instructions}
     outer = [frames[-1][0] for frames in own.values() if frames]
@@ -128,7 +132,7 @@ def _places(entry, file):
             last = (*i.frames[n], f"   ({'; '.join(words)})" if words else "")
         return last
 
-    return place
+    return place, main
 
 
 def _around(chains):
@@ -160,8 +164,9 @@ class PtxModule(Mapping):
     or as the compiler has changed it. Each is translated when it is first asked for. ``parameters``: {kernel:
     names of its parameters} where they are known."""
 
-    def __init__(self, text, file, parameters=()):
+    def __init__(self, text, file, parameters=(), language=""):
         self._module, self._file, self._text, self._kernels = parser.read(text), file, text, {}
+        self._language = language
         entries = [f for f in self._module.functions.values() if f.is_entry]
         self.parameters = {f.name: tuple(parameters) for f in entries} if parameters else {}
         self._entries = {}
@@ -183,7 +188,8 @@ class PtxModule(Mapping):
         if entry.name not in self._kernels:
             names = self.parameters.get(entry.name) or self.parameters.get(unmangled(entry.name), ())
             try:
-                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file, names, self._text)
+                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file, names, self._text,
+                                                      self._language)  # fmt: skip
             except BadPtx as wrong:
                 raise BadPtx(f"{self._file}: {wrong}") from None
         return self._kernels[entry.name]
@@ -198,14 +204,14 @@ class PtxModule(Mapping):
         return f"<PTX of {', '.join(self)}>"
 
 
-def from_ptx(source, parameters=()):
+def from_ptx(source, parameters=(), language=""):
     """The kernels of PTX for the CPU engine, by name: ``nd.simulate(nd.from_ptx("ring.ptx")["ring"], ..)``.
 
     ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
     with line information), else the line of the PTX. The verdict is about the PTX: what the compiler has
     removed is not looked at. Raises ValueError, naming the line, for what is no PTX, for a target beyond
     sm_90a, and for an instruction that is not known here (bench/PTX.md); KeyError for an entry that is not
-    there."""
+    there. ``language``, of ``engines.languages``, is that of the cures, where files do not tell it."""
     text = str(source)
     if "\n" not in text:
         file = Path(text)
@@ -215,6 +221,6 @@ def from_ptx(source, parameters=()):
         name = f"<ptx {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
         linecache.cache[name] = len(text), None, text.splitlines(True), name
     try:
-        return PtxModule(text, name, parameters)
+        return PtxModule(text, name, parameters, language)
     except BadPtx as wrong:
         raise BadPtx(f"{name}: {wrong}") from None

@@ -30,7 +30,7 @@ class Variable:
     initial: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class Instruction:
     """``guard``: (register, whether it is negated), or None. ``frames``: (file, line) of the source, the
     innermost first, each inlined into the next."""

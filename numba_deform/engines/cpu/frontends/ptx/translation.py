@@ -7,9 +7,11 @@ import re
 from .demangling import unmangled
 from .effects import IGNORED, by_intrinsic
 from .effects import ROWS as EFFECTS
-from .instructions import by_row
+from .forms.accesses import words_of
+from .instructions import by_row, kinds_of
 from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
-from .values import ADDRESS, FLOATS, Values, python_name
+from .unused_loads import UnusedLoads
+from .values import ADDRESS, FLOATS, Values, bits_of, python_name
 from .warpgroup_registers import RegisterWatch, is_product
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
@@ -38,6 +40,8 @@ class Translator(Values):
                 self.uses.setdefault(register, []).append(i)
 
         self.parts, self.watch = self.blocks(), None
+        is_triton = program.language == "triton"
+        self.unused = UnusedLoads(function, self.parts, self.uses).guards if is_triton else {}
         if any(map(is_product, function.instructions)):
             watch = RegisterWatch(self.parts, self.targets, self.name_for("held"))
             self.watch = watch if watch.is_needed else None
@@ -112,6 +116,8 @@ class Translator(Values):
 
     def write_all(self, depth, i):
         made = self.statements(i)
+        if guards := self.unused.get(id(i)):
+            made = self.where_used(i, guards, made)
         if self.watch:
             made = self.watch.around(i, made)
         if i.guard:
@@ -119,6 +125,14 @@ class Translator(Values):
             depth += 1
         for text in made:
             self.write(depth, text, i)
+
+    def where_used(self, i, guards, made):
+        """A load for who uses its value; the others look at its place."""
+        used = " or ".join(f"{'not ' * negated}{self.value(register, 'pred')}" for register, negated in guards)
+        kind, names = kinds_of(i)[-1], words_of(i.operands[0])
+        nothing = [self.set(name, f"b{bits_of(kind)}", "0", exact=True) for name in names if name != "_"]
+        nothing.append(f"look({self.address(i.operands[1], 'global')}, {SIZES[kind] * len(names)})")
+        return [f"if {used}:", *(f" {text}" for text in made), "else:", *(f" {text}" for text in nothing)]
 
     # --- blocks -------------------------------------------------------------------------------------
     def blocks(self):
@@ -297,8 +311,9 @@ class Program:
     """An entry with the functions that it calls, as the text of one Python function. ``lines``: (text, place in
     the source); ``known``: names that the text may use."""
 
-    def __init__(self, module, entry, known, place_of, parameters=()):
+    def __init__(self, module, entry, known, place_of, parameters=(), language="ptx"):
         self.module, self.entry, self.known, self.place_of = module, entry, known, place_of
+        self.language = language
         self.lines, self.names = [], {*known, "pc", "local", "cuda", "float32"}
         self.params = {}
         if parameters and len(parameters) != len(entry.params):
