@@ -38,8 +38,8 @@ class UnusedLoads:
         return guards
 
     def _is_known(self, register, load, user, block):
-        """Whether a register that ``user`` reads, behind a load of a block, has its value at the load; perhaps it
-        has been moved there."""
+        """Whether a register that ``user`` reads, behind a load of a block, has its value at the load; perhaps
+        what gives it has been moved there."""
         makers = self.makers.get(register, ())
         if len(makers) != 1 or makers[0] not in block:
             return len(makers) == 1 and makers[0] in self.parts[0][0]
@@ -47,7 +47,8 @@ class UnusedLoads:
         if block.index(maker) < at:
             return True
         words = registers_in(" ".join(maker.operands[1:]))
-        if maker.guard or maker.root not in NUMBERS or any("clock" in word or "timer" in word for word in words):
+        tells_time = any("clock" in word or "timer" in word for word in words)
+        if maker.guard or maker.root not in NUMBERS or tells_time:
             return False
         if user is not load and block.index(maker) >= block.index(user):
             return False
