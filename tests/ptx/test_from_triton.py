@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ from stored import KERNELS, TRITON, of_triton, stored_triton
 import numba_deform as nd
 from numba_deform.engines import faults
 from numba_deform.engines.cpu.frontends.ptx.compilers.triton_kernels import memory, word
+from numba_deform.programs import triton_driver
 
 SOURCE = (KERNELS / "triton_rows.py").read_text()
 WAIVED = ("same-value", "init-fence")
@@ -69,12 +71,22 @@ def test_faults_name_the_line_of_the_program(old, new, fault, words):
     assert file == "triton_rows.py" and re.search(words, SOURCE.splitlines()[int(line) - 1])
 
 
-def counted(change=lambda ptx: ptx, count=1, **more):
+def counted(change=lambda ptx: ptx, unset=(), changed=(), **more):
     """What one program leaves of a number, 5, that it counts up, and of its double."""
     compiled = stored_triton("triton_count")
     compiled.asm["ptx"] = change(compiled.asm["ptx"])
-    counts, out = np.full(count, 5, np.int32), np.zeros(128, np.int32)
-    nd.simulate(nd.from_triton(compiled)[1](counts, out), landing="random", **more)
+    counts, out, total = np.full(1, 5, np.int32), np.zeros(128, np.int32), np.zeros(1, np.int32)
+    launch = nd.from_triton(compiled)[1](counts, out, total)
+    given = dict(zip(("count", "out", "total"), (counts, out, total), strict=True))
+    memory = triton_driver.Unset()
+    for name in unset:
+        array = given[name]
+        memory.note(SimpleNamespace(untyped_storage=lambda array=array: SimpleNamespace(
+            data_ptr=lambda: array.ctypes.data, nbytes=lambda: array.nbytes)))  # fmt: skip
+    if "total" in changed:
+        total[0] = 0
+    launch.kernel.unset = memory.names(launch)
+    nd.simulate(launch, landing="random", **more)
     return counts, out
 
 
@@ -89,6 +101,16 @@ def test_a_scalar_that_one_thread_stores(compiled):
             counted(lambda ptx: everyone.sub(r"\1", ptx), seed=seed, compiled=compiled, waive="same-value")
     with pytest.raises(faults.OutOfRange):
         counted(lambda ptx: re.sub(r"(ld.global.b32 .*\+) 0 \]", r"\1 4 ]", ptx), compiled=compiled)
+
+
+@pytest.mark.parametrize("name, line", [("count", "tl.load(count)"), ("total", "tl.atomic_add(total, 1)")])
+def test_memory_of_torch_empty(name, line):
+    """As the stand-in for Triton's driver knows it: by the pattern that it has left there."""
+    with pytest.raises(faults.UninitialisedRead, match=rf"reads {name}\[.*which nothing has written") as caught:
+        counted(unset=["out", name])
+    source = (KERNELS / "triton_count.py").read_text().splitlines()
+    assert line in source[int(caught.value.where.rpartition(":")[2]) - 1]
+    counted(unset=["out", "total"], changed=["total"])
 
 
 def test_the_place_of_a_load_whose_value_goes_unused():
