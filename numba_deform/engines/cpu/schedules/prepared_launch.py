@@ -17,6 +17,7 @@ from ..frontends.numba_python import arguments
 from ..frontends.numba_python.cuda_module import CudaModule
 from ..frontends.numba_python.native_program import NumbaProgram
 from ..frontends.numba_python.program import entry_of, has_breakpoints, lacking, type_of
+from ..frontends.ptx.languages import translate
 from ..machine.registers import most_registers
 from ..memory.restart import Bailout, Restart
 from ..native.codegen.code_cache import CODES, compiled, is_known
@@ -83,6 +84,7 @@ class PreparedLaunch:
         self.held = tuple(getattr(kernel, "held", ()))  # (name, value, array) of arrays that its names hold
         self.by_address = [n for n, kind in zip(self.names, self.kinds, strict=True) if kind == types.uint64]
         self.unset = getattr(kernel, "unset", ())  # the names of arrays that hold garbage
+        self.language = getattr(kernel, "language", "")  # that cures are to speak
         self.arrays = *args, *(array for _, _, array in self.held)
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
@@ -171,6 +173,7 @@ class PreparedLaunch:
                 if isinstance(error, faults.SimFault):
                     error.seed = str(seed) if isinstance(seed, Schedule) else seed
                     error.landing = landing
+                    translate(error, self.language)
                 raise
             finally:
                 if launch.machine:

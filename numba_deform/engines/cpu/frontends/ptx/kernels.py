@@ -211,7 +211,7 @@ def from_ptx(source, parameters=(), language=""):
     with line information), else the line of the PTX. The verdict is about the PTX: what the compiler has
     removed is not looked at. Raises ValueError, naming the line, for what is no PTX, for a target beyond
     sm_90a, and for an instruction that is not known here (bench/PTX.md); KeyError for an entry that is not
-    there. ``language``, of ``engines.languages``, is that of the cures, where files do not tell it."""
+    there. ``language``, of ``languages.LANGUAGES``, is that of cures, where source files do not tell it."""
     text = str(source)
     if "\n" not in text:
         file = Path(text)

@@ -40,7 +40,7 @@ class Translator(Values):
                 self.uses.setdefault(register, []).append(i)
 
         self.parts, self.watch = self.blocks(), None
-        is_triton = program.language == "triton"
+        is_triton = program.language in ("triton", "gluon")
         self.unused = UnusedLoads(function, self.parts, self.uses).guards if is_triton else {}
         if any(map(is_product, function.instructions)):
             watch = RegisterWatch(self.parts, self.targets, self.name_for("held"))

@@ -52,7 +52,8 @@ class TritonKernel:
         ptx = _from_this_file(ptx, source)
         ptx = SHARED.sub(rf"\g<1>{SHARED_ALIGNMENT}\2", ptx)
         ptx = ASSEMBLY.sub(lambda m: re.sub(r"\.loc\b[^\n]*", "", m[0]), ptx)
-        self.kernel = from_ptx(ptx, names, "triton")[metadata.name]
+        is_gluon = "Gluon" in f"{type(source)} {type(getattr(source, 'fn', None))}"
+        self.kernel = from_ptx(ptx, names, "gluon" if is_gluon else "triton")[metadata.name]
         self.kernel.shared_bytes = metadata.shared
         self.cluster = metadata.num_ctas
 
