@@ -60,8 +60,8 @@ class PreparedLaunch:
         sizes = zip((*shapes[0], *shapes[1]), (*GRID_LIMITS, *BLOCK_LIMITS), strict=True)
         if not all(1 <= n <= limit for n, limit in sizes) or self.threads > MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
-        self.shapes = *shapes, cluster_of(shapes[0], cluster, getattr(kernel, "cluster", None))
-        self.resident = resident
+        own = getattr(kernel, "cluster", None)
+        self.shapes, self.resident = (*shapes, cluster_of(shapes[0], cluster, own)), resident
         self.clusters = self.blocks // math.prod(self.shapes[2])
         if resident is not None and resident < math.prod(self.shapes[2]):
             least = math.prod(self.shapes[2])
@@ -83,8 +83,8 @@ class PreparedLaunch:
         self.registers = most_registers(kernel, self.threads)
         self.held = tuple(getattr(kernel, "held", ()))  # (name, value, array) of arrays that its names hold
         self.by_address = [n for n, kind in zip(self.names, self.kinds, strict=True) if kind == types.uint64]
-        self.unset = getattr(kernel, "unset", ())  # the names of arrays that hold garbage
-        self.language = getattr(kernel, "language", "")  # that cures are to speak
+        # The names of arrays that hold garbage; what cures are to speak.
+        self.unset, self.language = getattr(kernel, "unset", ()), getattr(kernel, "language", "")
         self.arrays = *args, *(array for _, _, array in self.held)
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False

@@ -191,7 +191,7 @@ class PtxModule(Mapping):
                 self._kernels[entry.name] = PtxKernel(self._module, entry, self._file, names, self._text,
                                                       self._language)  # fmt: skip
             except BadPtx as wrong:
-                raise BadPtx(f"{self._file}: {wrong}") from None
+                raise BadPtx(str(wrong) if wrong.is_placed else f"{self._file}: {wrong}") from None
         return self._kernels[entry.name]
 
     def __iter__(self):
@@ -204,21 +204,22 @@ class PtxModule(Mapping):
         return f"<PTX of {', '.join(self)}>"
 
 
-def from_ptx(source, parameters=(), language=""):
+def from_ptx(source, parameters=(), language="", made="ptx"):
     """The kernels of PTX for the CPU engine, by name: ``nd.simulate(nd.from_ptx("ring.ptx")["ring"], ..)``.
 
     ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
     with line information), else the line of the PTX. The verdict is about the PTX: what the compiler has
     removed is not looked at. Raises ValueError, naming the line, for what is no PTX, for a target beyond
     sm_90a, and for an instruction that is not known here (bench/PTX.md); KeyError for an entry that is not
-    there. ``language``, of ``languages.LANGUAGES``, is that of cures, where source files do not tell it."""
+    there. ``language``, of ``languages.LANGUAGES``, is that of cures, where source files do not tell it;
+    ``made``: what a text is called, in refusals that name a line of it."""
     text = str(source)
     if "\n" not in text:
         file = Path(text)
         text = file.read_text()
         name = str(file.resolve())
     else:
-        name = f"<ptx {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
+        name = f"<{made} {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
         linecache.cache[name] = len(text), None, text.splitlines(True), name
     try:
         return PtxModule(text, name, parameters, language)

@@ -14,7 +14,10 @@ NEWEST = 90  # the engine knows what a Hopper GPU does; a later target may mean 
 
 
 class BadPtx(ValueError):
-    """PTX that cannot be read, or holds what the engine does not know; the text names the line."""
+    """PTX that cannot be read, or holds what the engine does not know; the text names the line. ``is_placed``:
+    and its file."""
+
+    is_placed = False
 
 
 @dataclass
@@ -81,14 +84,14 @@ HEAD = re.compile(
     r"(?P<more>[^{;]*)(?P<end>[{;])"
     r"|(?P<variable>\.(?:shared|global|const)\b[^;]*);"
 )  # fmt: skip
+COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.S)  # or a name of a file, which may hold //
 TARGET = re.compile(r"\.target\s+(sm_(\d+)\w*)")
 
 
 def read(text):
     """The :class:`Module` of a text. Raises BadPtx for what is no PTX, for another target, and where it ends
     in the middle."""
-    plain = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
-    plain = re.sub(r"//[^\n]*", "", plain)
+    plain = COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
     target = TARGET.search(plain)
     if target is None:
         raise BadPtx("line 1: this is no PTX: there is no .target")
@@ -199,6 +202,8 @@ class _Body:
             elif m[5].strip():
                 self.statement(" ".join(m[5].split()), line)
             line += text.count("\n", start, at)
+        if self.function.body and isinstance(self.function.body[-1], str):  # a label before the end
+            self.function.body.append(Instruction("ret", [], None, line, self.frames))
         self.function.body = [one for each in self.function.body for one in self.branches(each)]
 
     def open(self, at):
@@ -238,9 +243,11 @@ class _Body:
     def statement(self, text, line):
         function = self.function
         if text.startswith(".reg"):
-            _, kind, names = text.split(None, 2)
+            kind, _, names = text.removeprefix(".reg").strip().partition(" ")
             for name in names.split(","):
                 m = re.fullmatch(r"\s*([\w$%]+)\s*(?:<(\d+)>)?\s*", name)
+                if m is None or kind[1:] not in TYPES:
+                    raise BadPtx(f"line {line}: {text!r} declares no register")
                 for i in range(int(m[2])) if m[2] else [""]:
                     own = f"{m[1]}{i}" if len(self.scopes) == 1 else f"{m[1]}{i}_{self.blocks}"
                     self.scopes[-1][f"{m[1]}{i}"] = own

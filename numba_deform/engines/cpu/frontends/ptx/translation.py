@@ -103,13 +103,28 @@ class Translator(Values):
             if made is None and i.root in EFFECTS:
                 made = EFFECTS[i.root](self, i)
         except BadPtx as wrong:
-            raise BadPtx(f"line {i.line}: {wrong} is not known to the engine ({i.opcode})") from None
+            raise self.refused(i, f"{wrong} is not known to the engine ({i.opcode})") from None
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration):
             made = None
         if made is None:
             text = f"{i.opcode} {', '.join(i.operands)}".strip()
-            raise BadPtx(f"line {i.line}: {text} is not known to the engine")
+            raise self.refused(i, f"{text} is not known to the engine")
         return made
+
+    def refused(self, i, what):
+        """The BadPtx of an instruction, which names the line of the source where that is known."""
+        file, line, words = self.program.place(i)
+        placed = f"{file}:{line}: {what}{words} (line {i.line} of the PTX)"
+        wrong = BadPtx(placed if i.frames else f"line {i.line}: {what}")
+        wrong.is_placed = bool(i.frames)
+        return wrong
+
+    def guard(self, i):
+        """The condition of an instruction's guard, as Python."""
+        register, negated = i.guard
+        if register not in self.registers:
+            raise self.refused(i, f"the guard {register} is no register")
+        return f"{'not ' * negated}{self.value(register, 'pred')}"
 
     def write(self, depth, text, i):
         self.program.lines.append((" " * depth + text, self.program.place(i)))
@@ -121,7 +136,7 @@ class Translator(Values):
         if self.watch:
             made = self.watch.around(i, made)
         if i.guard:
-            self.write(depth, f"if {'not ' * i.guard[1]}{self.value(i.guard[0], 'pred')}:", i)
+            self.write(depth, f"if {self.guard(i)}:", i)
             depth += 1
         for text in made:
             self.write(depth, text, i)
@@ -152,9 +167,9 @@ class Translator(Values):
             last = block[-1] if block and block[-1].root in ENDS else None
             to = -1
             if last and last.root == "bra":
-                if last.operands[0] not in labels:
-                    raise BadPtx(f"line {last.line}: bra {last.operands[0]}: there is no such label")
-                to = labels[last.operands[0]]
+                if (label := ", ".join(last.operands)) not in labels:
+                    raise self.refused(last, f"{f'bra {label}'.strip()}: there is no such label")
+                to = labels[label]
             following = (n + 1 if n + 1 < len(blocks) else -1) if not last or last.guard else None
             made.append((block[: -1 if last else None], last, to, following))
         return made
@@ -247,7 +262,7 @@ class Translator(Values):
                 self.write_all(depth, i)
             end = last or (instructions[-1] if instructions else None)
             if last and last.guard:
-                self.write(depth, f"if {'not ' * last.guard[1]}{self.value(last.guard[0], 'pred')}:", last)
+                self.write(depth, f"if {self.guard(last)}:", last)
                 if self.stands_here(to, deep + 1):
                     self.block(to, depth + 1, deep + 1)
                 else:

@@ -53,7 +53,8 @@ class TritonKernel:
         ptx = SHARED.sub(rf"\g<1>{SHARED_ALIGNMENT}\2", ptx)
         ptx = ASSEMBLY.sub(lambda m: re.sub(r"\.loc\b[^\n]*", "", m[0]), ptx)
         is_gluon = "Gluon" in f"{type(source)} {type(getattr(source, 'fn', None))}"
-        self.kernel = from_ptx(ptx, names, "gluon" if is_gluon else "triton")[metadata.name]
+        language = "gluon" if is_gluon else "triton"
+        self.kernel = from_ptx(ptx, names, language, f"PTX of {metadata.name}")[metadata.name]
         self.kernel.shared_bytes = metadata.shared
         self.cluster = metadata.num_ctas
 
