@@ -20,6 +20,7 @@ def told(text):
 @pytest.mark.parametrize("old, new, words", [
     (r"\.reg \.b32 +\w+, (\w+)", r".reg .b32 a \1", r"line \d+: '.reg .b32 a [^']*' declares no register"),
     (r"\.reg \.b32", ".reg .b33", r"line \d+: '.reg .b33 [^']*' declares no register"),
+    (r"\.reg \.b32", ".reg .b32 %r<99999999999>,", r"line \d+: '.reg .b32 %r<9.*declares no register"),
     (r"\.reg \.pred[^;]*", ".reg .pred", r"line \d+: '.reg .pred' declares no register"),
     (r"bra +free;", "bra.uni ;", r"line \d+: bra: there is no such label"),
     (r"bra +free;", "bra free, come;", r"line \d+: bra free, come: there is no such label"),

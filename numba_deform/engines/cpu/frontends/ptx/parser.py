@@ -10,6 +10,7 @@ TYPES = "pred b8 u8 s8 b16 u16 s16 f16 bf16 f16x2 bf16x2 b32 u32 s32 f32 tf32 b6
 SIZES = {t: int(re.sub(r"\D", "", t.replace("x2", "")) or 8) // 8 * (2 if "x2" in t else 1) for t in TYPES}
 SIZES |= {"u16x2": 4, "s16x2": 4, "e4m3x2": 2, "e5m2x2": 2}
 SPACES = ("shared", "global", "const", "local", "param")
+MOST_REGISTERS = 1 << 20  # in one declaration
 NEWEST = 90  # the engine knows what a Hopper GPU does; a later target may mean other things
 
 
@@ -246,7 +247,7 @@ class _Body:
             kind, _, names = text.removeprefix(".reg").strip().partition(" ")
             for name in names.split(","):
                 m = re.fullmatch(r"\s*([\w$%]+)\s*(?:<(\d+)>)?\s*", name)
-                if m is None or kind[1:] not in TYPES:
+                if m is None or kind[1:] not in TYPES or int(m[2] or 0) > MOST_REGISTERS:
                     raise BadPtx(f"line {line}: {text!r} declares no register")
                 for i in range(int(m[2])) if m[2] else [""]:
                     own = f"{m[1]}{i}" if len(self.scopes) == 1 else f"{m[1]}{i}_{self.blocks}"
