@@ -14,7 +14,7 @@ from ..engines.launches import Launch
 from .program import INTERRUPTED
 from .session import Session
 
-KEYS = ("entry", "grid", "block", "shared", "cluster", "args")
+KEYS = ("entry", "grid", "block", "shared", "cluster", "args", "aligned")
 OF_CUDA = ("options", "compiler")
 SUFFIXES = (".ptx", ".cu")
 
@@ -74,7 +74,8 @@ def launch_of(words):
     The file of ``args`` is Python, and defines ``args``: the list of the kernel's arguments, or a function
     that makes it; and, if it likes, ``expected``, {parameter: array}, or a function ``check(args)`` that
     asserts or returns whether the results are right. ``entry`` may be left out where there is one, ``grid`` is
-    1, ``block`` what .reqntid or .maxntid say. Raises ValueError for a word that is none of these, for an entry
+    1, ``block`` what .reqntid or .maxntid say. ``aligned=declared``: dynamic shared memory is aligned as the
+    text declares it; else as a GPU places it. Raises ValueError for a word that is none of these, for an entry
     that is not there, and as ``from_ptx`` and ``from_cuda``."""
     file, given = Path(words[0]), {}
     keys = KEYS + (OF_CUDA if file.suffix == ".cu" else ())
@@ -84,6 +85,9 @@ def launch_of(words):
             raise ValueError(f"check {words[0]}: {word!r} is none of {', '.join(f'{k}=..' for k in keys)}")
         given[key] = value
     kernel = _kernel(file, given)
+    if (aligned := given.get("aligned", "gpu")) not in ("gpu", "declared"):
+        raise ValueError(f"aligned={aligned} is none of gpu, declared")
+    kernel = kernel.strict() if aligned == "declared" else kernel
     cluster = _shape(given, "cluster", None) if "cluster" in given else None
     scope = _spec(kernel, given.get("args"))
     launch = PtxLaunch(

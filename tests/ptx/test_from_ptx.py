@@ -286,6 +286,21 @@ st.global.b32 [x], a;"""
     assert np.array_equal(out, [1107, *(i + 7 for i in range(31))])
 
 
+@pytest.mark.parametrize("declared, static, placed", [
+    (1, 0, 1024), (1, 24, 32), (1, 1024, 1024), (16, 1000, 16), (128, 24, 128), (1024, 24, 1024),
+])  # fmt: skip
+def test_where_dynamic_shared_memory_begins(declared, static, placed):
+    """As an H200 places it, behind the static part, which begins at 1024; or as the text declares it."""
+    more = f".extern .shared .align {declared} .b8 dynamic[];"
+    more += f" .shared .align 8 .b8 before[{static}];" if static else ""
+    body = "ld.param.u64 x, [out];\nmov.u32 a, dynamic;\nst.global.u32 [x], a;\n"
+    made = kernel(body + "st.shared.u32 [before], a;" * (static > 0), more=more)
+    for each, multiple in ((made, placed), (made.strict(), max(16, declared))):
+        out = np.zeros(1, np.uint32)
+        nd.simulate(each, 1, 1, [out, out], 4096)
+        assert int(out[0]) & -int(out[0]) == multiple
+
+
 def test_labels_of_blocks_on_one_line(compiled_too):
     """As inline assembly comes out of a loop that the compiler has unrolled: the labels are of their block."""
     count = "{{ .reg .pred q; .reg .b32 n; mov.u32 n, 0; L: add.u32 n, n, 1; setp.lt.u32 q, n, {}; "

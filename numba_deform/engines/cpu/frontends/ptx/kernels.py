@@ -1,5 +1,6 @@
 """``from_ptx``: the kernels of a PTX text for ``simulate`` and ``explore``."""
 
+import copy
 import functools
 import hashlib
 import linecache
@@ -58,8 +59,7 @@ class PtxKernel:
         program = Program(module, entry, names(), place, parameters, self.language)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
-        dynamic = (v.align for _, v in program.shared.values() if not v.size)
-        self.shared_alignment = max(16, *dynamic, 0)  # the hardware gives 16 bytes to whoever asks for less
+        self.declared_alignment, self.shared_alignment = _alignments([v for _, v in program.shared.values()])
         self.is_empty = all(i.root in ENDS for i in entry.instructions)
         kinds = kinds_of_parameters(entry)
         self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))
@@ -80,8 +80,25 @@ class PtxKernel:
         """The kernel as what there is machine code of."""
         return PtxProgram(self, kinds)
 
+    def strict(self):
+        """The kernel with its dynamic shared memory on a multiple of what the text declares, and of no more."""
+        kernel = copy.copy(self)
+        kernel.shared_alignment = self.declared_alignment
+        return kernel
+
     def __repr__(self):
         return f"<{self.name}({', '.join(self.parameters)}) from PTX>"
+
+
+def _alignments(shared):
+    """What dynamic shared memory is a multiple of: as the variables declare it, and as a GPU places it. On an
+    H200 a block's memory begins at 1024, with the static variables, and the dynamic part at the next multiple
+    of what is declared, of 16 at least (bench/ENGINE.md)."""
+    declared, end = max(16, *(v.align for v in shared if not v.size), 0), 1024
+    for v in shared:
+        end += -end % max(v.align, 1) + v.size if v.size else 0
+    base = end + -end % declared
+    return declared, max(declared, min(1024, base & -base))
 
 
 class _Variable:
