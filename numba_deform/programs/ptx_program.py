@@ -72,11 +72,12 @@ def launch_of(words):
     args=FILE.py``, or of ``FILE.cu`` with also ``options='-std=c++17 -DN=3'`` and ``compiler=nvrtc`` or a path.
 
     The file of ``args`` is Python, and defines ``args``: the list of the kernel's arguments, or a function
-    that makes it; and, if it likes, ``expected``, {parameter: array}, or a function ``check(args)`` that
-    asserts or returns whether the results are right. ``entry`` may be left out where there is one, ``grid`` is
-    1, ``block`` what .reqntid or .maxntid say. ``aligned=declared``: dynamic shared memory is aligned as the
-    text declares it; else as a GPU places it. Raises ValueError for a word that is none of these, for an entry
-    that is not there, and as ``from_ptx`` and ``from_cuda``."""
+    that makes it; and, if it likes, ``memory``, {name: array} that structures point to, ``expected``,
+    {parameter: array}, or a function ``check(args)`` that asserts or returns whether the results are right.
+    ``entry`` may be left out where there is one, ``grid`` is 1, ``block`` what .reqntid or .maxntid say.
+    ``aligned=declared``: dynamic shared memory is aligned as the text declares it; else as a GPU places it.
+    Raises ValueError for a word that is none of these, for an entry that is not there, and as ``from_ptx`` and
+    ``from_cuda``."""
     file, given = Path(words[0]), {}
     keys = KEYS + (OF_CUDA if file.suffix == ".cu" else ())
     for word in words[1:]:
@@ -90,6 +91,7 @@ def launch_of(words):
     kernel = kernel.strict() if aligned == "declared" else kernel
     cluster = _shape(given, "cluster", None) if "cluster" in given else None
     scope = _spec(kernel, given.get("args"))
+    kernel = kernel.reaching(scope.get("memory", {}))
     launch = PtxLaunch(
         kernel, _shape(given, "grid", 1), _shape(given, "block", getattr(kernel, "threads", None)),
         scope["args"], *_shape(given, "shared", 0), cluster, file.name,

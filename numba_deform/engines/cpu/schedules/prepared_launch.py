@@ -74,8 +74,7 @@ class PreparedLaunch:
             raise faults.NothingRan(f"{kernel.name} has no instruction but ret")
         self.function, self.args = function, args
         is_typed = getattr(kernel, "is_typed", False)  # as those from PTX
-        signature = getattr(kernel, "signature", None)
-        self.names, self.kinds = arguments.check(function, signature, args)
+        self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
         self.program = kernel.program(self.types) if is_typed else NumbaProgram(function, self.types)

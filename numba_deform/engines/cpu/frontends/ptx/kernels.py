@@ -74,11 +74,19 @@ class PtxKernel:
     @functools.cached_property
     def digest(self):
         """Of all that machine code depends on, besides the types of arguments and this package."""
-        return hashlib.sha256(repr((self.lines, self.registers)).encode()).hexdigest()
+        names = [name for name, *_ in self.held]
+        return hashlib.sha256(repr((self.lines, self.registers, names)).encode()).hexdigest()
 
     def program(self, kinds):
         """The kernel as what there is machine code of."""
         return PtxProgram(self, kinds)
+
+    def reaching(self, arrays):
+        """The kernel with memory beside its arguments, {name: array}: what structures point to."""
+        kernel = copy.copy(self)
+        kernel.held = (*self.held, *((name, object(), array) for name, array in arrays.items()))
+        vars(kernel).pop("digest", None)
+        return kernel
 
     def strict(self):
         """The kernel with its dynamic shared memory on a multiple of what the text declares, and of no more."""
@@ -141,7 +149,8 @@ def _places(entry, file):
         if main is None:
             return file, i.line, ""
         if i.frames:
-            n = next((n for n, frame in enumerate(own[id(i)]) if frame[0] == main), len(own[id(i)]) - 1)
+            frames = own.get(id(i), i.frames)  # those of a .func are its own
+            n = next((n for n, frame in enumerate(frames) if frame[0] == main), len(frames) - 1)
             inner, outer = named(reversed(i.frames[:n])), named(i.frames[n + 1 :])
             words = [f"calls {', '.join(inner)}"] * bool(inner)
             words += [f"inlined at {', at '.join(outer)}"] * bool(outer)

@@ -100,3 +100,5 @@ def translate(fault, language):
         own = CURES.get(language, {})
         cure = next((own[kind] for kind in type(fault).__mro__ if kind in own), fault.cure)
         fault.cure, fault.rule = put(cure, language), put(fault.rule, language)
+        if "no array of this launch" in fault.what and language == "cuda":
+            fault.cure += " What pointers in a structure point to is given by kernel.reaching({name: array})."

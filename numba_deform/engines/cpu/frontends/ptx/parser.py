@@ -262,6 +262,8 @@ class _Body:
         elif text.startswith(".branchtargets"):
             labels = (self.known(name.strip()) for name in text.partition(" ")[2].split(","))
             self.tables[function.body.pop()] = list(labels)
+        elif text.startswith((".callprototype", ".calltargets")):
+            function.body.pop()  # its label
         elif not text.startswith(".pragma"):
             m = STATEMENT.fullmatch(text)
             if m is None or text.startswith("."):

@@ -11,7 +11,7 @@ from .forms.accesses import words_of
 from .instructions import by_row, kinds_of
 from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
 from .unused_loads import UnusedLoads
-from .values import ADDRESS, FLOATS, Values, bits_of, python_name
+from .values import ADDRESS, FLOATS, Values, bits_of, mask_of, python_name
 from .warpgroup_registers import RegisterWatch, is_product
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
@@ -75,7 +75,8 @@ class Translator(Values):
             raise BadPtx(f"the parameter {m[1]}")
         name, variable = self.params[m[1]]
         if variable.array:
-            return f"load('global', {name} + {int(m[2] or 0)}, {each}, {count}, local)"
+            place = f"({name} + {int(m[2])} & {mask_of('u64'):#x})" if m[2] else name
+            return f"load('global', {place}, {each}, {count}, local)"
         if count > 1 or int(m[2] or 0) + each > SIZES[variable.type]:
             raise BadPtx(f"{text}, more than a number")
         if m[2]:
@@ -103,6 +104,8 @@ class Translator(Values):
             if made is None and i.root in EFFECTS:
                 made = EFFECTS[i.root](self, i)
         except BadPtx as wrong:
+            if wrong.is_placed:  # in a function that it calls
+                raise
             raise self.refused(i, f"{wrong} is not known to the engine ({i.opcode})") from None
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration):
             made = None
@@ -115,8 +118,8 @@ class Translator(Values):
         """The BadPtx of an instruction, which names the line of the source where that is known."""
         file, line, words = self.program.place(i)
         placed = f"{file}:{line}: {what}{words} (line {i.line} of the PTX)"
-        wrong = BadPtx(placed if i.frames else f"line {i.line}: {what}")
-        wrong.is_placed = bool(i.frames)
+        wrong = BadPtx(placed if i.frames else f"{file}: line {i.line}: {what}")
+        wrong.is_placed = True
         return wrong
 
     def guard(self, i):

@@ -23,7 +23,7 @@ SPECIAL = {
     **{f"%nclusterid.{x}": f"(cuda.gridDim.{x} // special('cluster_nctaid.{x}'))" for x in "xyz"},
     **{f"%{name}": f"special({name!r})" for name in (
         "nwarpid", "smid", "nsmid", "gridid", "is_explicit_cluster", "total_smem_size")},
-    "%clock_hi": "(clock64() >> 32)", "%globaltimer_lo": "globaltimer()",
+    "WARP_SZ": "32", "%clock_hi": "(clock64() >> 32)", "%globaltimer_lo": "globaltimer()",
     "%globaltimer_hi": "(globaltimer() >> 32)",
     "%laneid": "cuda.laneid", "%warpid": "warp()", "%clock": "clock64()", "%clock64": "clock64()",
     "%globaltimer": "globaltimer()", "%cluster_ctarank": "cluster_ctarank()",
