@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ..engines.cpu import SimFault
 from ..engines.cpu.frontends.ptx.compilers.cuda_kernels import from_cuda
-from ..engines.cpu.frontends.ptx.kernels import PtxKernel, from_ptx
+from ..engines.cpu.frontends.ptx.kernels import from_ptx
 from ..engines.faults import WrongResult
 from ..engines.launches import Launch
 from .program import INTERRUPTED
 from .session import Session
+from .triton_driver import Launched
 
 KEYS = ("entry", "grid", "block", "shared", "cluster", "args", "aligned")
 OF_CUDA = ("options", "compiler")
@@ -20,22 +21,10 @@ SUFFIXES = (".ptx", ".cu")
 
 
 @dataclass
-class PtxLaunch:
-    """As ``driver.Launched``; ``checked`` is a Launch in place of kernel and arguments, where it says what they
-    have to be afterwards."""
+class PtxLaunch(Launched):
+    """``checked`` is a Launch in place of kernel and arguments, where it says what has to come of them."""
 
-    kernel: PtxKernel
-    grid: tuple
-    block: tuple
-    args: list
-    shared_bytes: int
-    cluster: tuple | None
-    where: str
     checked: Launch | None = None
-
-    def raised(self, fault):
-        """No exception of Python's is behind a fault."""
-        return None
 
 
 class Checked(Launch):

@@ -43,7 +43,7 @@ EMPTY = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", 
 
 @dataclass
 class Launched:
-    """A launch of the program's, as ``driver.Launched``."""
+    """A launch of a kernel from PTX, as ``driver.Launched``."""
 
     kernel: object
     grid: tuple

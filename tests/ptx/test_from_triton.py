@@ -138,6 +138,36 @@ def test_the_place_of_a_load_whose_value_goes_unused():
     assert caught.value.thread >= 16
 
 
+def test_a_value_of_the_next_round():
+    """What one round loads the next one stores, under a guard of its own: such a load is one like any other."""
+    text = """.version 8.3
+    .target sm_90a
+    .address_size 64
+    .entry k(.param .u64 data, .param .u64 out)
+    {
+        .reg .pred stores, more;
+        .reg .b32 a, b, i;
+        .reg .b64 x, y;
+        ld.param.u64 x, [data];
+        ld.param.u64 y, [out];
+        mov.u32 i, 0;
+        ld.global.b32 a, [x];
+    round:
+        setp.ne.u32 stores, i, 2;
+        @stores st.global.b32 [y], a;
+        add.u64 x, x, 4;
+        add.u64 y, y, 4;
+        ld.global.b32 a, [x];
+        add.u32 i, i, 1;
+        setp.lt.u32 more, i, 5;
+        @more bra round;
+        ret;
+    }"""
+    data, out = np.arange(1, 7, dtype=np.int32), np.zeros(5, np.int32)
+    nd.simulate(nd.from_ptx(text, language="triton")["k"], 1, 1, [data, out])
+    assert out.tolist() == [1, 2, 0, 4, 5]
+
+
 def test_arguments_are_refused_by_name():
     kernel = nd.from_triton(stored_triton("triton_rows"))
     x, sums = np.zeros((20, 32), np.float32), np.zeros(20, np.float32)

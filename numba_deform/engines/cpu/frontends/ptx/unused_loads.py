@@ -19,17 +19,21 @@ class UnusedLoads:
                 self.makers.setdefault(register, []).append(i)
         for block, *_ in parts:
             for load in [i for i in block if i.root == "ld" and "global" in i.parts]:
-                guards = self._ends(load)
+                guards = self._ends(load, block[block.index(load) + 1 :])
                 if load.guard not in guards and all(self._is_known(g, load, load, block) for g, _ in guards):
                     self.guards[id(load)] = tuple(guards)
 
-    def _ends(self, load):
-        """The guards of the stores that a load's value ends in; none where something else is done with it."""
+    def _ends(self, load, later):
+        """The guards of the stores that a load's value ends in; none where something else is done with it, or
+        elsewhere than ``later`` in its block, such as in the next round of a loop."""
         seen, found, guards = set(), targets_of(load), {}
         while found:
             seen.add(register := found.pop())
             for i in self.uses.get(register, ()):
-                if i.root in ("st", "red") and i.guard and register not in registers_in(i.operands[0]):
+                place = registers_in(i.operands[0])
+                if i not in later:
+                    return {}
+                if i.root in ("st", "red") and i.guard and register not in (i.guard[0], *place):
                     guards[i.guard] = None
                 elif i.root in NUMBERS and not i.guard:
                     found += {*targets_of(i)} - seen
