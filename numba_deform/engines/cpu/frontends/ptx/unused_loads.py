@@ -19,7 +19,7 @@ class UnusedLoads:
                 self.makers.setdefault(register, []).append(i)
         for block, *_ in parts:
             for load in [i for i in block if i.root == "ld" and "global" in i.parts]:
-                guards = self._ends(load, block[block.index(load) + 1 :])
+                guards = self._ends(load, {*block[block.index(load) + 1 :]})
                 if load.guard not in guards and all(self._is_known(g, load, load, block) for g, _ in guards):
                     self.guards[id(load)] = tuple(guards)
 
