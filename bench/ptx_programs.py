@@ -75,7 +75,6 @@ class Program:
     mends: tuple = ()
     waive: tuple = ()
     words: tuple = ()
-    patches: tuple = ()
 
 
 # The sixth wait is the consumers' first: nvcc unrolls their loop, and its last copy does not run here. Of
@@ -103,7 +102,7 @@ PROGRAMS = (
              ("no wait for a product", 0),
              ("no fence before a product", 0)),
             real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
-            tuple(real_bugs.CUTE), waive=("init-fence",), patches=(real_bugs.ALIGNED,)),
+            tuple(real_bugs.CUTE), waive=("init-fence",)),
     Program("ThunderKittens bf16_h100_gemm", "thunderkittens_gemm.cu",
             (("a wait is left out", 8), ("a wait is left out", 15), ("too few bytes are expected", 0),
              ("one arrival too many is awaited", 0), ("no wait for a product", 0),
@@ -126,7 +125,7 @@ PROGRAMS = (
              ("no fence before a store", 0)),
             real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
             (*real_bugs.CUTE, "-DSCHEDULE=KernelTmaWarpSpecialized", "-DBETA=0.0f"),
-            waive=("one-per-warp",), patches=(real_bugs.ALIGNED,)),
+            waive=("one-per-warp",)),
     Program("FlashAttention-3 forward", "flash3.cu",
             (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
              ("one arrival too many is awaited", 0), ("no wait for a product", 0),
@@ -134,7 +133,7 @@ PROGRAMS = (
             "Dao-AILab/flash-attention", "0251105a2", ("hopper",),
             ("-std=c++17", "-O3", "--use_fast_math", "--expt-relaxed-constexpr", "--expt-extended-lambda",
              "-DNDEBUG", "-I{tree}/hopper", "-I{cutlass}/include"),
-            waive=("own-arrival", "own-rows"), patches=(real_bugs.ALIGNED,)),
+            waive=("own-arrival", "own-rows")),
 )  # fmt: skip
 
 
@@ -193,7 +192,7 @@ def case_of(program, work, mirrors):
     name = re.sub(r"\W+", "-", program.name)
     below = str(tree) if program.source.endswith(".py") else ""
     return Case(name, str(source), options, list(program.words), str(work), below, mends=list(program.mends),
-                waive=list(program.waive), patches=list(program.patches), faults=faults)  # fmt: skip
+                waive=list(program.waive), faults=faults)  # fmt: skip
 
 
 def judged(program, work, mirrors):

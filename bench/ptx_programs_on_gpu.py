@@ -71,11 +71,6 @@ def on_engine(case, work):
     if case.mends:
         source = work / "bin" / source.name
     ptx, library = host.compiled(work / "built", case.name, source, include, root / "include")
-    text = ptx.read_text()
-    for pattern, replacement in case.patches:
-        text = judge.substituted(text, pattern, replacement, case.name)
-    patched = folder / "kernel.ptx"
-    patched.write_text(text)
     launches = []
 
     def run(launched):
@@ -98,10 +93,9 @@ def on_engine(case, work):
             for start, content in self.memory.items():
                 content.tofile(folder / str(self.number_of[start]))
 
-    program = Kept(patched, library, run)
+    program = Kept(ptx, library, run)
     status = program.main(*case.words, cwd=case.folder)
     program.keep()
-    patched.unlink()
     (folder / "launches.json").write_text(json.dumps({"launches": launches, "status": status}))
 
 

@@ -21,8 +21,6 @@ from numba_deform.measure import record
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "real_bugs.json"
 CUTLASS = "NVIDIA/cutlass"
-# The tutorial's tiles lie at the start of dynamic memory, for which it asks no alignment: there by luck.
-ALIGNED = (r"(\.extern \.shared \.align )\d+", r"\g<1>1024")
 CUTE = ["-std=c++17", "--expt-relaxed-constexpr", "-I{tree}/include", "-I{tree}/tools/util/include", "-I{tree}"]
 
 
@@ -44,7 +42,6 @@ class Bug:
     excerpt: tuple = ()
     by_hand: bool = False
     waive: tuple = ()
-    patches: tuple = ()
 
 
 def by_hand(name, what, cause, words):
@@ -60,8 +57,7 @@ BUGS = (
          r"^template <int kNumSMs,\n +int kNumRanks,")),
     Bug("CUTLASS 2945", "a tutorial loads past the last tile, and ends with those loads in flight",
         "tutorial.cu", "CopyOutlivesBlock", "copy|asm volatile", CUTLASS, ("0edaa6e47^", "0edaa6e47"),
-        ("include", "tools/util/include", "examples/cute/tutorial/hopper"), tuple(CUTE), waive=("init-fence",),
-        patches=(ALIGNED,)),
+        ("include", "tools/util/include", "examples/cute/tutorial/hopper"), tuple(CUTE), waive=("init-fence",)),
     Bug("CUTLASS 2172", "a warp of a block without work waits for an arrival that nobody makes",
         "../programs/cutlass_gemm.cu", "MissingArrivals|Deadlock|DivergentBarrier|Unfinished",
         "wait|asm volatile", CUTLASS, ("6c6b78550^", "6c6b78550"), ("include", "tools/util/include"),
@@ -111,7 +107,7 @@ def judged(bug, fixed, work, mirrors):
         options.append(f"-I{excerpted(bug, folder, work / name)}")
     orders = 12 if bug.by_hand else 1
     case = Case(name, str(HERE / "real_bugs" / bug.source), options, waive=list(bug.waive),
-                landings=["late", "random"] * orders, patches=list(bug.patches))  # fmt: skip
+                landings=["late", "random"] * orders)  # fmt: skip
     return run(case, work / "built")
 
 

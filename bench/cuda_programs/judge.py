@@ -40,7 +40,6 @@ class Case:
     landings: list = field(default_factory=lambda: ["late", "random"])
     launches: int = 1
     faults: list = field(default_factory=list)  # (name, pattern, replacement, which match) of the PTX's text
-    patches: list = field(default_factory=list)  # (pattern, replacement) of the PTX's text
     keep: int | None = None  # the parameter whose memory is written to NAME.npy after the launch
 
 
@@ -68,7 +67,7 @@ def substituted(text, pattern, replacement, name):
 def told(launched, case):
     """A row on one launch."""
     options = dict(launched.options)
-    if "cluster" not in options and case.blocks:
+    if not (options.get("cluster") or launched.kernel.cluster) and case.blocks:
         count = options["grid"][0] * options["grid"][1] * options["grid"][2]
         options["only"] = [b for b in case.blocks if b < count]
     found = {"kernel": launched.name, "grid": options["grid"], "block": options["block"], "verdict": "silent"}
@@ -130,11 +129,6 @@ def run_here(case, folder):
     except ValueError as error:
         said = next((line for line in str(error).splitlines() if "error" in line), str(error))
         return row | {"compile_error": said.rpartition("/")[2]}
-    for pattern, replacement in case.patches:
-        text = substituted(ptx.read_text(), pattern, replacement, case.name)
-        ptx = own / ptx.name
-        own.mkdir(parents=True, exist_ok=True)
-        ptx.write_text(text)
     seen = Counter()
 
     def kernel_of(text, name):

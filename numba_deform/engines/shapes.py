@@ -17,18 +17,23 @@ def shape_of(name, sizes):
     return *map(int, shape), *(1,) * (3 - len(shape))
 
 
-def cluster_of(grid, cluster):
-    """(x, y, z) of ``cluster``, which is None for clusters of one block; ``grid`` is a shape in blocks.
+def cluster_of(grid, cluster, own=None):
+    """(x, y, z) of ``cluster``; ``grid`` is a shape in blocks. None is what the kernel is compiled for, its
+    ``own``, or else one block.
 
-    BadLaunch for one that is too large, or of which the grid is no multiple (CUDA guide, thread block
-    clusters).
+    BadLaunch for another one, for one that is too large, or of which the grid is no multiple (CUDA guide,
+    thread block clusters).
     """
-    shape = shape_of("cluster", 1 if cluster is None else cluster)
+    shape = shape_of("cluster", own or 1 if cluster is None else cluster)
     size, what = math.prod(shape), ""
+    if own and shape != own:
+        fault = faults.BadLaunch(f"cluster={cluster}, and the kernel is compiled for clusters of {own}")
+        fault.cure = "Leave cluster out: the kernel itself says it (__cluster_dims__ in CUDA C++)."
+        raise fault
     if min(shape) < 1 or size > CLUSTER_LIMIT:
         what = f"cluster={cluster} has {size} blocks"
     elif any(blocks % n for blocks, n in zip(grid, shape, strict=True)):
-        what = f"grid={grid} is no multiple of cluster={cluster}"
+        what = f"grid={grid} is no multiple of cluster={cluster or own}"
     if what:
         fault = faults.BadLaunch(what)
         fault.rule = f"A cluster has 1 to {CLUSTER_LIMIT} blocks (on Hopper; elsewhere to {PORTABLE_CLUSTER}), "

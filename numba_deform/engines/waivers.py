@@ -89,6 +89,13 @@ _ALL = (
         "FlashAttention-3, whose warps write their rows of P and meet by syncwarp",
     ),
     Waiver(
+        "pipeline-end",
+        "Lanes that meet in match.any.sync know nothing of what the others have done to memory",
+        "the warp has converged there, so that each of its lanes is past its last use of a barrier: who counts "
+        "them off behind that, by an atomic, may invalidate it, as libcu++'s cuda::pipeline does",
+        "libcu++: the destructor of cuda::pipeline with shared state",
+    ),
+    Waiver(
         "store-at-exit",
         "A block waits for its bulk stores before it ends, for they read its shared memory",
         "the stores are committed, nothing writes those bytes any more, and nobody has told of a block whose "

@@ -8,34 +8,23 @@ from pathlib import Path
 
 from ..engines.cpu import SimFault
 from ..engines.cpu.frontends.ptx.compilers.cuda_kernels import from_cuda
-from ..engines.cpu.frontends.ptx.kernels import PtxKernel, from_ptx
+from ..engines.cpu.frontends.ptx.kernels import from_ptx
 from ..engines.faults import WrongResult
 from ..engines.launches import Launch
 from .program import INTERRUPTED
 from .session import Session
+from .triton_driver import Launched
 
-KEYS = ("entry", "grid", "block", "shared", "cluster", "args")
+KEYS = ("entry", "grid", "block", "shared", "cluster", "args", "aligned")
 OF_CUDA = ("options", "compiler")
 SUFFIXES = (".ptx", ".cu")
 
 
 @dataclass
-class PtxLaunch:
-    """As ``driver.Launched``; ``checked`` is a Launch in place of kernel and arguments, where it says what they
-    have to be afterwards."""
+class PtxLaunch(Launched):
+    """``checked`` is a Launch in place of kernel and arguments, where it says what has to come of them."""
 
-    kernel: PtxKernel
-    grid: tuple
-    block: tuple
-    args: list
-    shared_bytes: int
-    cluster: tuple | None
-    where: str
     checked: Launch | None = None
-
-    def raised(self, fault):
-        """No exception of Python's is behind a fault."""
-        return None
 
 
 class Checked(Launch):
@@ -72,10 +61,12 @@ def launch_of(words):
     args=FILE.py``, or of ``FILE.cu`` with also ``options='-std=c++17 -DN=3'`` and ``compiler=nvrtc`` or a path.
 
     The file of ``args`` is Python, and defines ``args``: the list of the kernel's arguments, or a function
-    that makes it; and, if it likes, ``expected``, {parameter: array}, or a function ``check(args)`` that
-    asserts or returns whether the results are right. ``entry`` may be left out where there is one, ``grid`` is
-    1, ``block`` what .reqntid or .maxntid say. Raises ValueError for a word that is none of these, for an entry
-    that is not there, and as ``from_ptx`` and ``from_cuda``."""
+    that makes it; and, if it likes, ``memory``, {name: array} that structures point to, ``expected``,
+    {parameter: array}, or a function ``check(args)`` that asserts or returns whether the results are right.
+    ``entry`` may be left out where there is one, ``grid`` is 1, ``block`` what .reqntid or .maxntid say.
+    ``aligned=declared``: dynamic shared memory is aligned as the text declares it; else as a GPU places it.
+    Raises ValueError for a word that is none of these, for an entry that is not there, and as ``from_ptx`` and
+    ``from_cuda``."""
     file, given = Path(words[0]), {}
     keys = KEYS + (OF_CUDA if file.suffix == ".cu" else ())
     for word in words[1:]:
@@ -84,8 +75,12 @@ def launch_of(words):
             raise ValueError(f"check {words[0]}: {word!r} is none of {', '.join(f'{k}=..' for k in keys)}")
         given[key] = value
     kernel = _kernel(file, given)
+    if (aligned := given.get("aligned", "gpu")) not in ("gpu", "declared"):
+        raise ValueError(f"aligned={aligned} is none of gpu, declared")
+    kernel = kernel.strict() if aligned == "declared" else kernel
     cluster = _shape(given, "cluster", None) if "cluster" in given else None
     scope = _spec(kernel, given.get("args"))
+    kernel = kernel.reaching(scope.get("memory", {}))
     launch = PtxLaunch(
         kernel, _shape(given, "grid", 1), _shape(given, "block", getattr(kernel, "threads", None)),
         scope["args"], *_shape(given, "shared", 0), cluster, file.name,

@@ -12,6 +12,8 @@ Tensors are on the CPU: ``device="cuda"`` means that here (a mode of PyTorch's f
 ``torch.cuda`` gets an answer."""
 
 import contextlib
+import copy
+import ctypes
 import functools
 import hashlib
 import importlib.abc
@@ -24,8 +26,10 @@ from pathlib import Path
 from unittest import mock
 
 from ..device.limits import SHARED_LIMIT
+from ..engines.cpu.frontends.numba_python.arguments import extents
 from ..engines.cpu.frontends.ptx.compilers.triton_kernels import TritonKernel
 from ..engines.garbage import kept
+from ..engines.launches import PATTERN
 
 CAPABILITY, MULTIPROCESSORS = (9, 0), 132
 REGISTERS = 128  # of a thread, for programs that ask: nobody has counted them without ptxas
@@ -34,11 +38,12 @@ PROPERTIES = {
     "warpSize": 32, "sm_clock_rate": 1_980_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
 }  # fmt: skip
 NO_TIME = math.nan  # what a benchmark measures here
+EMPTY = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 
 
 @dataclass
 class Launched:
-    """A launch of the program's, as ``driver.Launched``."""
+    """A launch of a kernel from PTX, as ``driver.Launched``."""
 
     kernel: object
     grid: tuple
@@ -85,14 +90,14 @@ def stand_in(run, note):
     """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out."""
     with contextlib.ExitStack() as stack:
 
-        there = set()
+        there, unset = set(), Unset()
 
         def imported(name):
             there.add(name)
             if name == "triton":
-                stack.enter_context(_triton(run, note))
+                stack.enter_context(_triton(run, note, unset))
             if len(there) == 2:  # PyTorch may import Triton before it is complete itself
-                stack.enter_context(_torch())
+                stack.enter_context(_torch(unset))
 
         for name in "torch", "triton":
             if name in sys.modules:
@@ -102,6 +107,32 @@ def stand_in(run, note):
             sys.meta_path.insert(0, awaited)
             stack.callback(lambda awaited=awaited: awaited in sys.meta_path and sys.meta_path.remove(awaited))
         yield
+
+
+class Unset:
+    """The memory that ``torch.empty`` and its like have given. It is filled with a pattern: as long as that is
+    there, nobody has set it."""
+
+    def __init__(self):
+        self.given = {}  # start -> stop
+
+    def note(self, tensor):
+        """That of a new tensor; of a few bytes the pattern might come by chance."""
+        storage = tensor.untyped_storage()
+        start, size = storage.data_ptr(), storage.nbytes()
+        if size >= 4:
+            ctypes.memset(start, PATTERN, size)
+            self.given[start] = start + size
+
+    def names(self, launch):
+        """Those of the arrays of a launch that hold garbage."""
+        arrays = extents(launch.args, launch.kernel.parameters)
+        return tuple(array.name for array in arrays if self._holds(array))
+
+    def _holds(self, array):
+        inside = any(start <= array.start < stop for start, stop in self.given.items())
+        size = array.stop - array.start
+        return inside and ctypes.string_at(array.start, size) == bytes([PATTERN]) * size
 
 
 # --- Triton -------------------------------------------------------------------------------------------
@@ -139,8 +170,10 @@ class Launcher:
         for hook in filter(None, [on_enter]):
             hook(launch_metadata)
         launch = self.kernel[x, y, z](*args)
-        self.driver.run(Launched(launch.kernel, launch.grid, (launch.kernel.threads,), launch.args,
-                                 launch.kernel.shared_bytes, launch.cluster))  # fmt: skip
+        kernel = copy.copy(launch.kernel)
+        kernel.unset = self.driver.unset.names(launch)
+        self.driver.run(Launched(kernel, launch.grid, (kernel.threads,), launch.args, kernel.shared_bytes,
+                                 launch.cluster))  # fmt: skip
         for hook in filter(None, [on_exit]):
             hook(launch_metadata)
 
@@ -153,8 +186,8 @@ def _driver_class():
     class HostDriver(DriverBase):
         """One device, a Hopper GPU, whose memory is the host's."""
 
-        def __init__(self, run):
-            self.run, self.utils, self.only_compiles = run, Utils(), False
+        def __init__(self, run, unset):
+            self.run, self.unset, self.utils, self.only_compiles = run, unset, Utils(), False
             self.launcher_cls = functools.partial(Launcher, self)
 
         @staticmethod
@@ -226,12 +259,12 @@ def version():
 
 
 @contextlib.contextmanager
-def _triton(run, note):
+def _triton(run, note, unset):
     from triton import knobs, testing
     from triton._C import libtriton
     from triton.runtime import autotuner, cache, driver
 
-    host, tuner = _driver_class()(run), autotuner.Autotuner
+    host, tuner = _driver_class()(run, unset), autotuner.Autotuner
     before = driver._active
     driver.set_active(host)
     benchmark = Benchmarks(note)
@@ -322,7 +355,7 @@ def _cuda():
 
 
 @contextlib.contextmanager
-def _torch():
+def _torch(unset):
     """Inside, ``cuda`` as a device means the CPU."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -336,7 +369,10 @@ def _torch():
         def __torch_function__(self, function, types, args=(), kwargs=None):
             if function is torch.Tensor.cuda:
                 return args[0]
-            return function(*map(on_cpu, args), **{k: on_cpu(v) for k, v in (kwargs or {}).items()})
+            made = function(*map(on_cpu, args), **{k: on_cpu(v) for k, v in (kwargs or {}).items()})
+            if getattr(function, "__name__", "") in EMPTY and type(made) is torch.Tensor and made.is_cpu:
+                unset.note(made)
+            return made
 
     with contextlib.ExitStack() as stack:
         for name, value in _cuda().items():

@@ -97,6 +97,37 @@ def test_a_wrong_one(tmp_path, capsys):
     assert fault["launch"].startswith("program.py:")
 
 
+SUMS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sums(x, h, BLOCK: tl.constexpr):
+    tl.atomic_add(h + tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)), 1)
+
+
+h = HERE
+sums[(2,)](torch.zeros(128, dtype=torch.int32, device="cuda"), h, 64)
+"""
+
+
+@pytest.mark.parametrize("memory, faults", [
+    ("torch.zeros(8, dtype=torch.int32, device='cuda')", []),
+    ("torch.empty(8, dtype=torch.int32, device='cuda')", ["UninitialisedRead"]),
+    ("torch.zeros(8, dtype=torch.int32).new_empty(16)[8:]", ["UninitialisedRead"]),
+    ("torch.empty(8, dtype=torch.int32, device='cuda').zero_()", []),
+    ("torch.empty_like(torch.ones(8, dtype=torch.int32), device='cuda'); h.numpy()[:] = 0", []),
+])  # fmt: skip
+def test_memory_that_nobody_has_set(tmp_path, capsys, memory, faults):
+    file = tmp_path / "program.py"
+    file.write_text(SUMS.replace("HERE", memory))
+    main(["check", f"json={tmp_path}/out.json", "waive=same-value", str(file)])
+    said = json.loads((tmp_path / "out.json").read_text())
+    assert [fault["fault"] for fault in said["faults"]] == faults and said["launches"] == 1
+
+
 def test_profiled(tmp_path, capsys):
     """Each kernel line by line, on the machine code of its PTX; copies by maps that a kernel makes."""
     file = tmp_path / "program.py"

@@ -32,6 +32,7 @@ def test_a_right_and_a_wrong_one(files, capsys):
 
 @pytest.mark.parametrize("words, told", [
     (["block=64", "args={}/arguments.py", "grids=1"], "'grids=1' is none of entry=.."),
+    (["block=64", "args={}/arguments.py", "aligned=yes"], "aligned=yes is none of gpu, declared"),
     (["args={}/arguments.py"], "block=THREADS is missing"),
     (["block=64"], "args=FILE.py is missing: the kernel takes data, out"),
     (["block=6x4", "args={}/arguments.py"], "block=6x4 must be a number"),

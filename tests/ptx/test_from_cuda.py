@@ -68,6 +68,38 @@ def test_declarations():
     extern "C" __global__ void b(const __grid_constant__ CUtensorMap map, float (&y)[4], long long z[2]) {}
     """
     assert cuda_kernels.parameters(source) == {"a": ("x", "n")}  # a reference to an array has its name inside
+    attributes = "__cluster_dims__(4, 1, 1) __launch_bounds__((N + 1) * 32) __attribute__((cold))"
+    source = f"__global__ void {attributes} c(float *in, float *out);"
+    assert cuda_kernels.parameters(source) == {"c": ("in", "out")}
+
+
+def test_a_cluster_that_the_kernel_says_itself():
+    """What __cluster_dims__ makes: a launch need not repeat it, and cannot change it."""
+    text = """.version 8.3
+    .target sm_90a
+    .address_size 64
+    .entry ranks(.param .u64 out) .explicitcluster .reqnctapercluster 4, 1, 1
+    {
+        .reg .b32 block, rank;
+        .reg .b64 to, more;
+        ld.param.u64 to, [out];
+        mov.u32 block, %ctaid.x;
+        mov.u32 rank, %cluster_ctarank;
+        mul.wide.u32 more, block, 4;
+        add.s64 to, to, more;
+        st.global.u32 [to], rank;
+        ret;
+    }"""
+    kernel, out = nd.from_ptx(text)["ranks"], np.zeros(8, np.uint32)
+    for cluster in (None, 4, (4, 1)):
+        nd.simulate(kernel, 8, 1, [out], cluster=cluster)
+        assert out.tolist() == [0, 1, 2, 3] * 2
+    assert nd.explore(kernel, 4, 1, [out]).cluster == 4
+    for cluster in (1, 2, (2, 2)):
+        with pytest.raises(faults.BadLaunch, match="the kernel is compiled for clusters of .4, 1, 1"):
+            nd.simulate(kernel, 8, 1, [out], cluster=cluster)
+    with pytest.raises(faults.BadLaunch, match="is no multiple of cluster="):
+        nd.simulate(kernel, 6, 1, [out])
 
 
 @pytest.mark.parametrize("mangled, last, whole", [

@@ -286,6 +286,85 @@ st.global.b32 [x], a;"""
     assert np.array_equal(out, [1107, *(i + 7 for i in range(31))])
 
 
+def test_a_structure_with_pointers(compiled_too):
+    """What they point to is no argument: it is named besides."""
+    body = """
+ld.param.u64 x, [s];
+ld.param.u64 y, [s+8];
+mov.u32 a, %tid.x;
+mul.wide.u32 z, a, 4;
+add.u64 x, x, z;
+add.u64 y, y, z;
+ld.global.f32 f, [x];
+add.f32 f, f, f;
+st.global.f32 [y], f;"""
+    made, data = kernel(body, ".param .align 8 .b8 s[16]"), np.ones(32, np.float32)
+    out = np.zeros_like(data)
+    structure = np.array([data.ctypes.data, out.ctypes.data], np.uint64)
+    run(made.reaching({"data": data, "out": out}), structure, compiled=compiled_too)
+    assert np.array_equal(out, 2 * data)
+    with pytest.raises(faults.OutOfRange, match="byte 64 of out, which has 64"):
+        run(made.reaching({"data": data, "out": out[:16]}), structure, compiled=compiled_too)
+    with pytest.raises(faults.OutOfRange, match="no array of this launch is there"):
+        run(made, structure)
+
+
+def test_functions_that_are_not_inlined(tmp_path):
+    """A fault in one names its own line, as the source has it."""
+    text = HEAD + """.file 1 "two.cu"
+.func (.param .b32 r) twice(.param .b32 n) {
+.reg .b32 a;
+.loc 1 3 0
+ld.param.b32 a, [n];
+FAULT
+shl.b32 a, a, 1;
+st.param.b32 [r], a;
+ret;
+}
+.entry k(.param .u64 out) {
+.reg .b32 a; .reg .b64 x;
+.loc 1 7 0
+ld.param.u64 x, [out];
+mov.b32 a, WARP_SZ;
+{ .param .b32 p; .param .b32 q; st.param.b32 [p], a; call.uni (q), twice, (p); ld.param.b32 a, [q]; }
+st.global.b32 [x], a;
+ret;
+}"""
+    out = np.zeros(1, np.uint32)
+    run(nd.from_ptx(text.replace("FAULT", ""))["k"], out, block=1)
+    assert out[0] == 64
+    with pytest.raises(faults.KernelError) as caught:
+        run(nd.from_ptx(text.replace("FAULT", "trap;"))["k"], out, block=1)
+    assert caught.value.where == "two.cu:3"
+    with pytest.raises(ValueError, match=r"^two.cu:3: fence.acquire.gpu is not .*\(line 9 of the PTX\)"):
+        nd.from_ptx(text.replace("FAULT", "fence.acquire.gpu;"))["k"]
+
+
+@pytest.mark.parametrize("declared, static, placed", [
+    (1, 0, 1024), (1, 24, 32), (1, 1024, 1024), (16, 1000, 16), (128, 24, 128), (1024, 24, 1024),
+])  # fmt: skip
+def test_where_dynamic_shared_memory_begins(declared, static, placed):
+    """As an H200 places it, behind the static part, which begins at 1024; or as the text declares it."""
+    more = f".extern .shared .align {declared} .b8 dynamic[];"
+    more += f" .shared .align 8 .b8 before[{static}];" if static else ""
+    body = "ld.param.u64 x, [out];\nmov.u32 a, dynamic;\nst.global.u32 [x], a;\n"
+    made = kernel(body + "st.shared.u32 [before], a;" * (static > 0), more=more)
+    for each, multiple in ((made, placed), (made.strict(), max(16, declared))):
+        out = np.zeros(1, np.uint32)
+        nd.simulate(each, 1, 1, [out, out], 4096)
+        assert int(out[0]) & -int(out[0]) == multiple
+
+
+def test_labels_of_blocks_on_one_line(compiled_too):
+    """As inline assembly comes out of a loop that the compiler has unrolled: the labels are of their block."""
+    count = "{{ .reg .pred q; .reg .b32 n; mov.u32 n, 0; L: add.u32 n, n, 1; setp.lt.u32 q, n, {}; "
+    count += "@q bra L; M: add.u32 a, a, n; }} "
+    body = "ld.param.u64 x, [out];\nmov.u32 a, 0;\n" + "".join(map(count.format, (3, 5, 7)))
+    out = np.zeros(1, np.uint32)
+    run(kernel(body + "st.global.u32 [x], a;"), out, out, block=1, compiled=compiled_too)
+    assert out[0] == 3 + 5 + 7
+
+
 def test_maps_at_any_place_of_a_parameter():
     """A structure of a kernel with a map behind other fields."""
     body = """
@@ -325,6 +404,10 @@ st.global.b32 [y], c;"""
     ("\ntex.2d.v4.f32.f32 {f, f, f, f}, [x, {f, g}];", "line 2: tex.2d"),
     ("\nld.acquire.gpu.global.b128 x, [x];", "line 2: .*b128"),
     ("\n.wonder 3;", "line 2: .*wonder"),
+    ("\ncall (a), x, (b), p0;\np0: .callprototype (.param .b32 _) _ (.param .b32 _);",
+     "line 2: a call through the register x, as of a function pointer"),
+    ("\nwmma.load.a.sync.aligned.row.m16n16k16.global.f16 {a}, [x], t;", "line 2: wmma.load"),
+    ("\natom.cas.b128 x, [x], y, z;", "line 2: atom.cas.b128"),
 ])  # fmt: skip
 def test_unknown_instructions_are_refused_by_their_line(body, words):
     with pytest.raises(ValueError, match=words):

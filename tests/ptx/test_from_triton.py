@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ from stored import KERNELS, TRITON, of_triton, stored_triton
 import numba_deform as nd
 from numba_deform.engines import faults
 from numba_deform.engines.cpu.frontends.ptx.compilers.triton_kernels import memory, word
+from numba_deform.programs import triton_driver
 
 SOURCE = (KERNELS / "triton_rows.py").read_text()
 WAIVED = ("same-value", "init-fence")
@@ -67,6 +69,103 @@ def test_faults_name_the_line_of_the_program(old, new, fault, words):
         nd.simulate(launch(change)[-1], waive=WAIVED, schedules=6, landing="random")
     file, _, line = caught.value.where.rpartition(":")
     assert file == "triton_rows.py" and re.search(words, SOURCE.splitlines()[int(line) - 1])
+
+
+def counted(change=lambda ptx: ptx, unset=(), changed=(), **more):
+    """What one program leaves of a number, 5, that it counts up, and of its double."""
+    compiled = stored_triton("triton_count")
+    compiled.asm["ptx"] = change(compiled.asm["ptx"])
+    counts, out, total = np.full(1, 5, np.int32), np.zeros(128, np.int32), np.zeros(1, np.int32)
+    launch = nd.from_triton(compiled)[1](counts, out, total)
+    given = dict(zip(("count", "out", "total"), (counts, out, total), strict=True))
+    memory = triton_driver.Unset()
+    for name in unset:
+        array = given[name]
+        memory.note(SimpleNamespace(untyped_storage=lambda array=array: SimpleNamespace(
+            data_ptr=lambda: array.ctypes.data, nbytes=lambda: array.nbytes)))  # fmt: skip
+    if "total" in changed:
+        total[0] = 0
+    launch.kernel.unset = memory.names(launch)
+    nd.simulate(launch, landing="random", **more)
+    return counts, out
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_scalar_that_one_thread_stores(compiled):
+    """All threads load it, as Triton has it, and the others do nothing with it: they have not read."""
+    counts, out = counted(schedules=6, compiled=compiled)
+    assert counts[0] == 6 and out[0] == 10
+    everyone = re.compile(r"@%p1 (st.global.b32 \[ %rd2)")
+    for seed in range(4):  # all use it, and store one and the same double
+        with pytest.raises(faults.DataRace, match=r"count\[byte 0\], which thread"):
+            counted(lambda ptx: everyone.sub(r"\1", ptx), seed=seed, compiled=compiled, waive="same-value")
+    with pytest.raises(faults.OutOfRange):
+        counted(lambda ptx: re.sub(r"(ld.global.b32 .*\+) 0 \]", r"\1 4 ]", ptx), compiled=compiled)
+
+
+@pytest.mark.parametrize("name, line", [("count", "tl.load(count)"), ("total", "tl.atomic_add(total, 1)")])
+def test_memory_of_torch_empty(name, line):
+    """As the stand-in for Triton's driver knows it: by the pattern that it has left there."""
+    with pytest.raises(faults.UninitialisedRead, match=rf"reads {name}\[.*which nothing has written") as caught:
+        counted(unset=["out", name])
+    source = (KERNELS / "triton_count.py").read_text().splitlines()
+    assert line in source[int(caught.value.where.rpartition(":")[2]) - 1]
+    counted(unset=["out", "total"], changed=["total"])
+
+
+def test_the_place_of_a_load_whose_value_goes_unused():
+    """It has to be there for all threads that load, as a GPU asks for it."""
+    text = """.version 8.3
+    .target sm_90a
+    .address_size 64
+    .entry k(.param .u64 data)
+    {
+        .reg .pred first;
+        .reg .b32 a, lane;
+        .reg .b64 x, at;
+        ld.param.u64 x, [data];
+        mov.u32 lane, %tid.x;
+        mad.wide.u32 at, lane, 4, x;
+        ld.global.b32 a, [at];
+        setp.lt.u32 first, lane, 8;
+        @first st.global.b32 [at], a;
+        ret;
+    }"""
+    kernel = nd.from_ptx(text, language="triton")["k"]
+    nd.simulate(kernel, 1, 32, [np.zeros(32, np.int32)])
+    with pytest.raises(faults.OutOfRange) as caught:
+        nd.simulate(kernel, 1, 32, [np.zeros(16, np.int32)])
+    assert caught.value.thread >= 16
+
+
+def test_a_value_of_the_next_round():
+    """What one round loads the next one stores, under a guard of its own: such a load is one like any other."""
+    text = """.version 8.3
+    .target sm_90a
+    .address_size 64
+    .entry k(.param .u64 data, .param .u64 out)
+    {
+        .reg .pred stores, more;
+        .reg .b32 a, b, i;
+        .reg .b64 x, y;
+        ld.param.u64 x, [data];
+        ld.param.u64 y, [out];
+        mov.u32 i, 0;
+        ld.global.b32 a, [x];
+    round:
+        setp.ne.u32 stores, i, 2;
+        @stores st.global.b32 [y], a;
+        add.u64 x, x, 4;
+        add.u64 y, y, 4;
+        ld.global.b32 a, [x];
+        add.u32 i, i, 1;
+        setp.lt.u32 more, i, 5;
+        @more bra round;
+        ret;
+    }"""
+    data, out = np.arange(1, 7, dtype=np.int32), np.zeros(5, np.int32)
+    nd.simulate(nd.from_ptx(text, language="triton")["k"], 1, 1, [data, out])
+    assert out.tolist() == [1, 2, 0, 4, 5]
 
 
 def test_arguments_are_refused_by_name():

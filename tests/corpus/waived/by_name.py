@@ -14,7 +14,12 @@ from numba_deform.device.cluster import (
     mapa_shared_cluster,
     st_shared_cluster_b32,
 )
-from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.mbarrier import (
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx,
+    mbarrier_init,
+    mbarrier_inval,
+)
 from numba_deform.device.memory import (
     global_address,
     ld_global_b32,
@@ -663,3 +668,51 @@ def warps_that_know_their_rows_of_b(a, b, out):
     wgmma_fence()
     wgmma_m64n64k16_f16(held, described(left), described(right), uint32(0), uint32(0), uint32(0))  # <- fault
     finish(held, out)
+
+
+# --- pipeline-end ---------------------------------------------------------------------------------------
+@wrong(
+    faults.InvalNotOrdered, waiver="pipeline-end", source="libcu++, the destructor of cuda::pipeline", block=64,
+    args=words(64, 64), expect=lambda data, out: [(out, data[::-1])], names=("cuda.syncthreads()",),
+)  # fmt: skip
+def the_last_warp_invalidates(data, out):
+    """All wait on a barrier; a lane of each warp counts its lanes off, and the last one ends the barrier."""
+    kept, users = cuda.shared.array(64, int32), cuda.shared.array(1, int32)
+    bar, i = shared_address(cuda.shared.array(1, uint64)), cuda.threadIdx.x
+    if i == 0:
+        users[0] = 64
+        mbarrier_init(bar, 64)
+    cuda.syncthreads()
+    kept[i] = data[i]
+    mbarrier_arrive(bar)
+    mbarrier_wait(bar, 0)
+    out[i] = kept[63 - i]
+    # cure: cuda.syncthreads()
+    cuda.match_any_sync(uint32(0xFFFFFFFF), 1)  # <- fault
+    if i % 32 == 0:
+        cuda.threadfence_block()
+        left = cuda.atomic.sub(users, 0, 32)
+        cuda.threadfence_block()
+        if left == 32:
+            mbarrier_inval(bar)  # <- fault
+
+
+@wrong(faults.InvalNotOrdered, source="as the_last_warp_invalidates", block=64, args=words(64, 64), options=ALL)
+def a_lane_counts_off_others_that_it_has_not_met(data, out):
+    """A lane counts its warp off, and nothing says that the others are past their wait."""
+    kept, users = cuda.shared.array(64, int32), cuda.shared.array(1, int32)
+    bar, i = shared_address(cuda.shared.array(1, uint64)), cuda.threadIdx.x
+    if i == 0:
+        users[0] = 64
+        mbarrier_init(bar, 64)
+    cuda.syncthreads()
+    kept[i] = data[i]
+    mbarrier_arrive(bar)
+    mbarrier_wait(bar, 0)
+    out[i] = kept[63 - i]
+    if i % 32 == 0:
+        cuda.threadfence_block()
+        left = cuda.atomic.sub(users, 0, 32)
+        cuda.threadfence_block()
+        if left == 32:
+            mbarrier_inval(bar)  # <- fault

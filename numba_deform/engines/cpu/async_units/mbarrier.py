@@ -421,4 +421,6 @@ class MBarrier:
         tid, where = self.ended
         what = f"invalidates {self.name}, on which thread {waiter.tid} waits at {waiter.at(site)}; "
         what += "nothing orders that before this"
-        return self.block.threads[tid].fault_at(faults.InvalNotOrdered, what, where, self)
+        fault = self.block.threads[tid].fault_at(faults.InvalNotOrdered, what, where, self)
+        fault.waiver = "pipeline-end" if waiter.mates.matched else None
+        return fault

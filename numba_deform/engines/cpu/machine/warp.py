@@ -14,6 +14,7 @@ class Warp:
         self.block, self.number = block, number
         self.whole = self.alive = (1 << lanes) - 1
         self.pending = {}  # mask -> [kind, site, values by lane, parked threads]
+        self.matched = False  # whether its lanes have met in a match, which orders no memory
         self.active = {}  # (site of an activemask, group) -> the lanes that stand there
 
     def collective(self, thread, kind, mask, value):
@@ -55,8 +56,11 @@ class Warp:
     def _finish(self, mask, entry):
         kind, _, values, parked = entry
         del self.pending[mask]
-        if kind == "syncwarp":
-            self.block.join([self.number * 32 + lane for lane in values])
+        lanes = [self.block.threads[self.number * 32 + lane] for lane in values]
+        self.matched |= (is_match := kind.startswith("match"))
+        in_step = is_match and self.block.execution.waived.allows("pipeline-end", lanes[0], entry[1])
+        if kind == "syncwarp" or in_step:
+            self.block.join([lane.tid for lane in lanes])
         self.block.ready.extend(parked)
 
     def waited(self, kind, mask):

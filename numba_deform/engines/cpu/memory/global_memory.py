@@ -165,7 +165,7 @@ class GlobalRegion(ShadowMemory):
         return super().sees(thread, w)
 
     def excuses_read(self, thread, w):
-        told = type(w) is Write and covers(thread.foreign, (TICKET, w.block), w.owner, w.clock)
+        told = (type(w) is Write or w.atomic) and covers(thread.foreign, (TICKET, w.block), w.owner, w.clock)
         return told and thread.block.execution.waived.allows("thread-fence-reduction", thread)
 
     def _saw_reader(self, thread, r):

@@ -26,6 +26,7 @@ RULES = {
     "gpu": "Blocks run in any order or at once; a release and an acquire of gpu scope order them.",
 }  # by the scope that both are in
 PARITY = "the parity changes from one use of a barrier to the next, and begins with 0 for who waits for others"
+VOLATILE = "; a volatile access is a relaxed one (PTX 9.7.9.8): it orders nothing between threads"
 LATE = 5  # turns that others get to hand something on
 
 
@@ -38,7 +39,8 @@ def race(space, thread, kind, other, what, name):
         let_others_come(thread)  # an acquire or a release may be late
     cause = next(cause for find in CAUSES if (cause := find(pair)))
     who, site = cause.at or (thread, thread.site())
-    fault = who.fault_at(cause.kind, (cause.what or what) + cause.more, site, name)
+    what = (cause.what or what) + cause.more + VOLATILE * pair.is_volatile
+    fault = who.fault_at(cause.kind, what, site, name)
     fault.cure, fault.waiver = cause.cure, cause.waiver
     fault.rule = cause.rule or (RULES[pair.scope] if cause.kind is faults.DataRace else fault.rule)
     return fault
@@ -277,7 +279,7 @@ def _one_byte_by_two_names(pair):
 
 
 def _plain_beside_atomic(pair):
-    if CHANGE not in pair.kinds or len(pair.kinds) == 1:
+    if CHANGE not in pair.kinds or len(pair.kinds) == 1 or pair.is_volatile:
         return None
     which = "this access" if pair.kind is not CHANGE else f"the access at {pair.thread.at(pair.other.site)}"
     return Cause(

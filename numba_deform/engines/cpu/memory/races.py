@@ -2,6 +2,7 @@
 ``source_causes`` look for that."""
 
 import ast
+import re
 from typing import NamedTuple
 
 from ... import faults
@@ -75,6 +76,11 @@ class Race(NamedTuple):
     @property
     def lines(self):
         return self.thread.line(self.thread.site()), self.thread.line(self.other.site)
+
+    @property
+    def is_volatile(self):
+        """Whether one of the two is a volatile access, as the words beside its line say."""
+        return any(re.search(r"[( ]volatile\)|\.volatile\b", line) for line in self.lines)
 
     @property
     def order(self):

@@ -19,8 +19,8 @@ class SharedMemory(ShadowMemory):
     An array's address is a multiple of its alignment and of nothing larger: code that needs more than
     it asked for fails here. Between two lie bytes of no array, so that whoever runs from one into the
     next fails as well. All dynamic arrays are the same bytes; they start behind the static ones on a
-    16-byte boundary, whatever ``alignment`` says (``device.memory.align_up``), but in PTX, whose assembler and
-    loader keep to the alignment that the text declares (``Execution.shared_alignment``).
+    16-byte boundary, whatever ``alignment`` says (``device.memory.align_up``); those of PTX on that which a GPU
+    places them at (``Execution.shared_alignment``).
     """
 
     FIRST, GUARD = 1024, 64

@@ -17,6 +17,7 @@ from ..frontends.numba_python import arguments
 from ..frontends.numba_python.cuda_module import CudaModule
 from ..frontends.numba_python.native_program import NumbaProgram
 from ..frontends.numba_python.program import entry_of, has_breakpoints, lacking, type_of
+from ..frontends.ptx.languages import translate
 from ..machine.registers import most_registers
 from ..memory.restart import Bailout, Restart
 from ..native.codegen.code_cache import CODES, compiled, is_known
@@ -60,7 +61,8 @@ class PreparedLaunch:
         sizes = zip((*shapes[0], *shapes[1]), (*GRID_LIMITS, *BLOCK_LIMITS), strict=True)
         if not all(1 <= n <= limit for n, limit in sizes) or self.threads > MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
-        self.shapes, self.resident = (*shapes, cluster_of(shapes[0], cluster)), resident
+        own = getattr(kernel, "cluster", None)
+        self.shapes, self.resident = (*shapes, cluster_of(shapes[0], cluster, own)), resident
         self.clusters = self.blocks // math.prod(self.shapes[2])
         if resident is not None and resident < math.prod(self.shapes[2]):
             least = math.prod(self.shapes[2])
@@ -73,8 +75,7 @@ class PreparedLaunch:
             raise faults.NothingRan(f"{kernel.name} has no instruction but ret")
         self.function, self.args = function, args
         is_typed = getattr(kernel, "is_typed", False)  # as those from PTX
-        signature = getattr(kernel, "signature", None)
-        self.names, self.kinds = arguments.check(function, signature, args)
+        self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
         self.program = kernel.program(self.types) if is_typed else NumbaProgram(function, self.types)
@@ -82,7 +83,8 @@ class PreparedLaunch:
         self.registers = most_registers(kernel, self.threads)
         self.held = tuple(getattr(kernel, "held", ()))  # (name, value, array) of arrays that its names hold
         self.by_address = [n for n, kind in zip(self.names, self.kinds, strict=True) if kind == types.uint64]
-        self.unset = getattr(kernel, "unset", ())  # the names of arrays that hold garbage
+        # The names of arrays that hold garbage; what cures are to speak.
+        self.unset, self.language = getattr(kernel, "unset", ()), getattr(kernel, "language", "")
         self.arrays = *args, *(array for _, _, array in self.held)
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
@@ -176,6 +178,7 @@ class PreparedLaunch:
                 if isinstance(error, faults.SimFault):
                     error.seed = str(seed) if isinstance(seed, Schedule) else seed
                     error.landing = landing
+                    translate(error, self.language)
                 raise
             finally:
                 if launch.machine:

@@ -192,6 +192,8 @@ def do_call(values, i):
             return [f"assertion_failed({given})"]
         call = f"printed({given}, local)"
         return [f"{values.buffer(results[0])} = {call}" if results else call]
+    if name in values.registers:
+        raise BadPtx(f"a call through the register {name}, as of a function pointer,")
     call = f"{values.callee(name)}({', '.join(map(values.buffer, args))})"
     return [f"{values.buffer(results[0])} = {call}" if results else call]
 

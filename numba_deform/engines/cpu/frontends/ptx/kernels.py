@@ -1,5 +1,6 @@
 """``from_ptx``: the kernels of a PTX text for ``simulate`` and ``explore``."""
 
+import copy
 import functools
 import hashlib
 import linecache
@@ -28,6 +29,7 @@ EXTRA = (
     "cp_async_wait_group",
     "setmaxnreg_inc", "setmaxnreg_dec", "bar_sync", "bar_arrive",
 )  # fmt: skip
+LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".hpp": "cuda", ".py": ""}  # of source files
 ROUNDED = re.compile(r"(add|mul|fma|cvt)_(rn|f32)_\w+")
 
 
@@ -50,18 +52,20 @@ class PtxKernel:
     is_typed = True  # the engine need not infer types
     shared_bytes, block = 0, ()
 
-    def __init__(self, module, entry, file, parameters=(), text=""):
+    def __init__(self, module, entry, file, parameters=(), text="", language=""):
         self.name, self.entry, self.text = with_arguments(entry.name), entry, text
-        program = Program(module, entry, names(), _places(entry, file), parameters)
+        place, main = _places(entry, file)
+        self.language = language or LANGUAGES.get(Path(main or "").suffix, "ptx")
+        program = Program(module, entry, names(), place, parameters, self.language)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
-        dynamic = (v.align for _, v in program.shared.values() if not v.size)
-        self.shared_alignment = max(16, *dynamic, 0)  # the hardware gives 16 bytes to whoever asks for less
+        self.declared_alignment, self.shared_alignment = _alignments([v for _, v in program.shared.values()])
         self.is_empty = all(i.root in ENDS for i in entry.instructions)
         kinds = kinds_of_parameters(entry)
         self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))
         if entry.threads:
             self.threads = entry.threads
+        self.cluster = entry.cluster
         self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
         scope = dict(names()) | {name: value for name, value, _ in self.held}
         self.plain = self.py_func = _compiled(self.name, lines, scope)
@@ -70,14 +74,39 @@ class PtxKernel:
     @functools.cached_property
     def digest(self):
         """Of all that machine code depends on, besides the types of arguments and this package."""
-        return hashlib.sha256(repr((self.lines, self.registers)).encode()).hexdigest()
+        names = [name for name, *_ in self.held]
+        return hashlib.sha256(repr((self.lines, self.registers, names)).encode()).hexdigest()
 
     def program(self, kinds):
         """The kernel as what there is machine code of."""
         return PtxProgram(self, kinds)
 
+    def reaching(self, arrays):
+        """The kernel with memory beside its arguments, {name: array}: what structures point to."""
+        kernel = copy.copy(self)
+        kernel.held = (*self.held, *((name, object(), array) for name, array in arrays.items()))
+        vars(kernel).pop("digest", None)
+        return kernel
+
+    def strict(self):
+        """The kernel with its dynamic shared memory on a multiple of what the text declares, and of no more."""
+        kernel = copy.copy(self)
+        kernel.shared_alignment = self.declared_alignment
+        return kernel
+
     def __repr__(self):
         return f"<{self.name}({', '.join(self.parameters)}) from PTX>"
+
+
+def _alignments(shared):
+    """What dynamic shared memory is a multiple of: as the variables declare it, and as a GPU places it. On an
+    H200 a block's memory begins at 1024, with the static variables, and the dynamic part at the next multiple
+    of what is declared, of 16 at least (bench/ENGINE.md)."""
+    declared, end = max(16, *(v.align for v in shared if not v.size), 0), 1024
+    for v in shared:
+        end += -end % max(v.align, 1) + v.size if v.size else 0
+    base = end + -end % declared
+    return declared, max(declared, min(1024, base & -base))
 
 
 class _Variable:
@@ -101,9 +130,10 @@ def _contents(variable):
 
 
 def _places(entry, file):
-    """A function from an instruction to (file, line, words): of the source where ``.loc`` tells it, else of the
-    text. Of several frames it is the innermost in the file that most of the kernel is from, without those that
-    are wrapped around all of it; the words tell of those in it, in other files, and of those around it."""
+    """A function from an instruction to (file, line, words), of the source where ``.loc`` tells it, else of the
+    text; and the file of that source. Of several frames it is the innermost in the file that most of the kernel
+    is from, without those that are wrapped around all of it; the words tell of those in it, in other files, and
+    of those around it."""
     around = _around([i.frames for i in entry.instructions])
     own = {id(i): i.frames[: -around or None] or i.frames for i in entry.instructions}
     outer = [frames[-1][0] for frames in own.values() if frames]
@@ -119,14 +149,16 @@ def _places(entry, file):
         if main is None:
             return file, i.line, ""
         if i.frames:
-            n = next((n for n, frame in enumerate(own[id(i)]) if frame[0] == main), len(own[id(i)]) - 1)
+            frames = own.get(id(i), i.frames)  # those of a .func are its own
+            n = next((n for n, frame in enumerate(frames) if frame[0] == main), len(frames) - 1)
             inner, outer = named(reversed(i.frames[:n])), named(i.frames[n + 1 :])
             words = [f"calls {', '.join(inner)}"] * bool(inner)
             words += [f"inlined at {', at '.join(outer)}"] * bool(outer)
+            words += ["volatile"] * ("volatile" in i.parts)
             last = (*i.frames[n], f"   ({'; '.join(words)})" if words else "")
         return last
 
-    return place
+    return place, main
 
 
 def _around(chains):
@@ -158,8 +190,9 @@ class PtxModule(Mapping):
     or as the compiler has changed it. Each is translated when it is first asked for. ``parameters``: {kernel:
     names of its parameters} where they are known."""
 
-    def __init__(self, text, file, parameters=()):
+    def __init__(self, text, file, parameters=(), language=""):
         self._module, self._file, self._text, self._kernels = parser.read(text), file, text, {}
+        self._language = language
         entries = [f for f in self._module.functions.values() if f.is_entry]
         self.parameters = {f.name: tuple(parameters) for f in entries} if parameters else {}
         self._entries = {}
@@ -181,9 +214,10 @@ class PtxModule(Mapping):
         if entry.name not in self._kernels:
             names = self.parameters.get(entry.name) or self.parameters.get(unmangled(entry.name), ())
             try:
-                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file, names, self._text)
+                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file, names, self._text,
+                                                      self._language)  # fmt: skip
             except BadPtx as wrong:
-                raise BadPtx(f"{self._file}: {wrong}") from None
+                raise BadPtx(str(wrong) if wrong.is_placed else f"{self._file}: {wrong}") from None
         return self._kernels[entry.name]
 
     def __iter__(self):
@@ -196,23 +230,24 @@ class PtxModule(Mapping):
         return f"<PTX of {', '.join(self)}>"
 
 
-def from_ptx(source, parameters=()):
+def from_ptx(source, parameters=(), language="", made="ptx"):
     """The kernels of PTX for the CPU engine, by name: ``nd.simulate(nd.from_ptx("ring.ptx")["ring"], ..)``.
 
     ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
     with line information), else the line of the PTX. The verdict is about the PTX: what the compiler has
     removed is not looked at. Raises ValueError, naming the line, for what is no PTX, for a target beyond
     sm_90a, and for an instruction that is not known here (bench/PTX.md); KeyError for an entry that is not
-    there."""
+    there. ``language``, of ``languages.LANGUAGES``, is that of cures, where source files do not tell it;
+    ``made``: what a text is called, in refusals that name a line of it."""
     text = str(source)
     if "\n" not in text:
         file = Path(text)
         text = file.read_text()
         name = str(file.resolve())
     else:
-        name = f"<ptx {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
+        name = f"<{made} {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
         linecache.cache[name] = len(text), None, text.splitlines(True), name
     try:
-        return PtxModule(text, name, parameters)
+        return PtxModule(text, name, parameters, language)
     except BadPtx as wrong:
         raise BadPtx(f"{name}: {wrong}") from None

@@ -1,6 +1,7 @@
 """Reads PTX text: functions, variables, instructions, each with its line and the source's lines (``.loc``)."""
 
 import functools
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -9,11 +10,15 @@ TYPES = "pred b8 u8 s8 b16 u16 s16 f16 bf16 f16x2 bf16x2 b32 u32 s32 f32 tf32 b6
 SIZES = {t: int(re.sub(r"\D", "", t.replace("x2", "")) or 8) // 8 * (2 if "x2" in t else 1) for t in TYPES}
 SIZES |= {"u16x2": 4, "s16x2": 4, "e4m3x2": 2, "e5m2x2": 2}
 SPACES = ("shared", "global", "const", "local", "param")
+MOST_REGISTERS = 1 << 20  # in one declaration
 NEWEST = 90  # the engine knows what a Hopper GPU does; a later target may mean other things
 
 
 class BadPtx(ValueError):
-    """PTX that cannot be read, or holds what the engine does not know; the text names the line."""
+    """PTX that cannot be read, or holds what the engine does not know; the text names the line. ``is_placed``:
+    and its file."""
+
+    is_placed = False
 
 
 @dataclass
@@ -29,7 +34,7 @@ class Variable:
     initial: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class Instruction:
     """``guard``: (register, whether it is negated), or None. ``frames``: (file, line) of the source, the
     innermost first, each inlined into the next."""
@@ -59,6 +64,7 @@ class Function:
     is_entry: bool
     line: int
     threads: int = 0  # of a block, where .maxntid or .reqntid says so
+    cluster: tuple | None = None  # its shape in blocks, where .reqnctapercluster says so
     body: list = field(default_factory=list)
     registers: dict = field(default_factory=dict)
     variables: list = field(default_factory=list)
@@ -79,14 +85,14 @@ HEAD = re.compile(
     r"(?P<more>[^{;]*)(?P<end>[{;])"
     r"|(?P<variable>\.(?:shared|global|const)\b[^;]*);"
 )  # fmt: skip
+COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.S)  # or a name of a file, which may hold //
 TARGET = re.compile(r"\.target\s+(sm_(\d+)\w*)")
 
 
 def read(text):
     """The :class:`Module` of a text. Raises BadPtx for what is no PTX, for another target, and where it ends
     in the middle."""
-    plain = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
-    plain = re.sub(r"//[^\n]*", "", plain)
+    plain = COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
     target = TARGET.search(plain)
     if target is None:
         raise BadPtx("line 1: this is no PTX: there is no .target")
@@ -121,12 +127,14 @@ def _function(m, line):
     def declared(text):
         return [v for part in (text or "").strip("() \n").split(",") for v in variables(part, line)]
 
-    threads = re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", m["more"])
-    count = 1
-    for number in re.findall(r"\d+", threads[1]) if threads else ():
-        count *= int(number)
+    def numbers(directive):
+        found = re.search(directive + r"\s+([\d,\s]+)", m["more"])
+        return tuple(map(int, re.findall(r"\d+", found[1]))) if found else ()
+
+    threads, cluster = numbers(r"\.(?:max|req)ntid"), numbers(r"\.reqnctapercluster")
+    cluster = (*cluster, 1, 1)[:3] if cluster else None
     return Function(m["name"], declared(m["params"]), declared(m["results"]), m["kind"] == "entry", line,
-                    count if threads else 0)  # fmt: skip
+                    math.prod(threads) if threads else 0, cluster)  # fmt: skip
 
 
 def _closing(text, at):
@@ -195,12 +203,14 @@ class _Body:
             elif m[5].strip():
                 self.statement(" ".join(m[5].split()), line)
             line += text.count("\n", start, at)
+        if self.function.body and isinstance(self.function.body[-1], str):  # a label before the end
+            self.function.body.append(Instruction("ret", [], None, line, self.frames))
         self.function.body = [one for each in self.function.body for one in self.branches(each)]
 
     def open(self, at):
         """An inner brace: its labels have to be known before the jumps to them."""
         self.blocks += 1
-        labels = re.findall(r"^\s*([\w$]+)\s*:(?!:)", self.text[at : _closing(self.text, at)], re.M)
+        labels = re.findall(r"(?<![\w$:])([\w$]+)\s*:(?!:)", self.text[at : _closing(self.text, at)])
         self.scopes.append({name: f"{name}_{self.blocks}" for name in labels})
 
     def chain(self, text, line):
@@ -234,9 +244,11 @@ class _Body:
     def statement(self, text, line):
         function = self.function
         if text.startswith(".reg"):
-            _, kind, names = text.split(None, 2)
+            kind, _, names = text.removeprefix(".reg").strip().partition(" ")
             for name in names.split(","):
                 m = re.fullmatch(r"\s*([\w$%]+)\s*(?:<(\d+)>)?\s*", name)
+                if m is None or kind[1:] not in TYPES or int(m[2] or 0) > MOST_REGISTERS:
+                    raise BadPtx(f"line {line}: {text!r} declares no register")
                 for i in range(int(m[2])) if m[2] else [""]:
                     own = f"{m[1]}{i}" if len(self.scopes) == 1 else f"{m[1]}{i}_{self.blocks}"
                     self.scopes[-1][f"{m[1]}{i}"] = own
@@ -250,6 +262,8 @@ class _Body:
         elif text.startswith(".branchtargets"):
             labels = (self.known(name.strip()) for name in text.partition(" ")[2].split(","))
             self.tables[function.body.pop()] = list(labels)
+        elif text.startswith((".callprototype", ".calltargets")):
+            function.body.pop()  # its label
         elif not text.startswith(".pragma"):
             m = STATEMENT.fullmatch(text)
             if m is None or text.startswith("."):

@@ -7,14 +7,17 @@ import re
 from .demangling import unmangled
 from .effects import IGNORED, by_intrinsic
 from .effects import ROWS as EFFECTS
-from .instructions import by_row
+from .forms.accesses import words_of
+from .instructions import by_row, kinds_of
 from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
-from .values import ADDRESS, FLOATS, Values, python_name
+from .unused_loads import UnusedLoads
+from .values import ADDRESS, FLOATS, Values, bits_of, mask_of, python_name
 from .warpgroup_registers import RegisterWatch, is_product
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
 FEW = 8  # cases that are tried one after the other
 ENDS = ("bra", "ret", "exit")
+ARITHMETIC = ("add", "sub", "mul", "fma", "mad", "div", "min", "max")
 
 
 class Translator(Values):
@@ -31,17 +34,33 @@ class Translator(Values):
         self.buffers |= {v.name: self.name_for(v.name) for v in function.variables if v.space == "param"}
         self.addresses = program.addresses_of(function)
         program.registers |= {self.registers[r]: kind for r, kind in self.classes.items()}
-        self.uses = set()  # registers that some instruction reads
+        self.uses = {}  # register -> the instructions that read it
         for i in function.instructions:
-            self.uses |= {*sources_of(i), *(i.guard[:1] if i.guard else ())}
+            for register in dict.fromkeys((*sources_of(i), *(i.guard[:1] if i.guard else ()))):
+                self.uses.setdefault(register, []).append(i)
 
         self.parts, self.watch = self.blocks(), None
+        is_triton = program.language in ("triton", "gluon")
+        self.unused = UnusedLoads(function, self.parts, self.uses).guards if is_triton else {}
         if any(map(is_product, function.instructions)):
             watch = RegisterWatch(self.parts, self.targets, self.name_for("held"))
             self.watch = watch if watch.is_needed else None
 
     def is_read(self, register):
         return register in self.uses
+
+    def decides(self, register):
+        """Whether what a thread does depends on a register, or on what is computed from it, as on a flag; what
+        floats come to is none."""
+        seen, found = set(), [register]
+        while found:
+            seen.add(one := found.pop())
+            for i in self.uses.get(one, ()):
+                if i.guard and i.guard[0] == one or i.root == "st" and "param" in i.parts:  # or in a call
+                    return True
+                if i.root not in ARITHMETIC or not {*FLOATS} & {*i.parts}:
+                    found += {*targets_of(i)} - seen
+        return False
 
     # --- parameters and calls ---------------------------------------------------------------------
     def parameter(self, text, kind, count):
@@ -56,7 +75,8 @@ class Translator(Values):
             raise BadPtx(f"the parameter {m[1]}")
         name, variable = self.params[m[1]]
         if variable.array:
-            return f"load('global', {name} + {int(m[2] or 0)}, {each}, {count}, local)"
+            place = f"({name} + {int(m[2])} & {mask_of('u64'):#x})" if m[2] else name
+            return f"load('global', {place}, {each}, {count}, local)"
         if count > 1 or int(m[2] or 0) + each > SIZES[variable.type]:
             raise BadPtx(f"{text}, more than a number")
         if m[2]:
@@ -84,26 +104,53 @@ class Translator(Values):
             if made is None and i.root in EFFECTS:
                 made = EFFECTS[i.root](self, i)
         except BadPtx as wrong:
-            raise BadPtx(f"line {i.line}: {wrong} is not known to the engine ({i.opcode})") from None
+            if wrong.is_placed:  # in a function that it calls
+                raise
+            raise self.refused(i, f"{wrong} is not known to the engine ({i.opcode})") from None
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration):
             made = None
         if made is None:
             text = f"{i.opcode} {', '.join(i.operands)}".strip()
-            raise BadPtx(f"line {i.line}: {text} is not known to the engine")
+            raise self.refused(i, f"{text} is not known to the engine")
         return made
+
+    def refused(self, i, what):
+        """The BadPtx of an instruction, which names the line of the source where that is known."""
+        file, line, words = self.program.place(i)
+        placed = f"{file}:{line}: {what}{words} (line {i.line} of the PTX)"
+        wrong = BadPtx(placed if i.frames else f"{file}: line {i.line}: {what}")
+        wrong.is_placed = True
+        return wrong
+
+    def guard(self, i):
+        """The condition of an instruction's guard, as Python."""
+        register, negated = i.guard
+        if register not in self.registers:
+            raise self.refused(i, f"the guard {register} is no register")
+        return f"{'not ' * negated}{self.value(register, 'pred')}"
 
     def write(self, depth, text, i):
         self.program.lines.append((" " * depth + text, self.program.place(i)))
 
     def write_all(self, depth, i):
         made = self.statements(i)
+        if guards := self.unused.get(id(i)):
+            made = self.where_used(i, guards, made)
         if self.watch:
             made = self.watch.around(i, made)
         if i.guard:
-            self.write(depth, f"if {'not ' * i.guard[1]}{self.value(i.guard[0], 'pred')}:", i)
+            self.write(depth, f"if {self.guard(i)}:", i)
             depth += 1
         for text in made:
             self.write(depth, text, i)
+
+    def where_used(self, i, guards, made):
+        """A load for who uses its value; the others look at its place."""
+        used = " or ".join(f"{'not ' * negated}{self.value(register, 'pred')}" for register, negated in guards)
+        kind, names = kinds_of(i)[-1], words_of(i.operands[0])
+        nothing = [self.set(name, f"b{bits_of(kind)}", "0", exact=True) for name in names if name != "_"]
+        nothing.append(f"look({self.address(i.operands[1], 'global')}, {SIZES[kind] * len(names)})")
+        return [f"if {used}:", *(f" {text}" for text in made), "else:", *(f" {text}" for text in nothing)]
 
     # --- blocks -------------------------------------------------------------------------------------
     def blocks(self):
@@ -123,9 +170,9 @@ class Translator(Values):
             last = block[-1] if block and block[-1].root in ENDS else None
             to = -1
             if last and last.root == "bra":
-                if last.operands[0] not in labels:
-                    raise BadPtx(f"line {last.line}: bra {last.operands[0]}: there is no such label")
-                to = labels[last.operands[0]]
+                if (label := ", ".join(last.operands)) not in labels:
+                    raise self.refused(last, f"{f'bra {label}'.strip()}: there is no such label")
+                to = labels[label]
             following = (n + 1 if n + 1 < len(blocks) else -1) if not last or last.guard else None
             made.append((block[: -1 if last else None], last, to, following))
         return made
@@ -218,7 +265,7 @@ class Translator(Values):
                 self.write_all(depth, i)
             end = last or (instructions[-1] if instructions else None)
             if last and last.guard:
-                self.write(depth, f"if {'not ' * last.guard[1]}{self.value(last.guard[0], 'pred')}:", last)
+                self.write(depth, f"if {self.guard(last)}:", last)
                 if self.stands_here(to, deep + 1):
                     self.block(to, depth + 1, deep + 1)
                 else:
@@ -282,8 +329,9 @@ class Program:
     """An entry with the functions that it calls, as the text of one Python function. ``lines``: (text, place in
     the source); ``known``: names that the text may use."""
 
-    def __init__(self, module, entry, known, place_of, parameters=()):
+    def __init__(self, module, entry, known, place_of, parameters=(), language="ptx"):
         self.module, self.entry, self.known, self.place_of = module, entry, known, place_of
+        self.language = language
         self.lines, self.names = [], {*known, "pc", "local", "cuda", "float32"}
         self.params = {}
         if parameters and len(parameters) != len(entry.params):

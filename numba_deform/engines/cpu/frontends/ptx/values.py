@@ -23,7 +23,7 @@ SPECIAL = {
     **{f"%nclusterid.{x}": f"(cuda.gridDim.{x} // special('cluster_nctaid.{x}'))" for x in "xyz"},
     **{f"%{name}": f"special({name!r})" for name in (
         "nwarpid", "smid", "nsmid", "gridid", "is_explicit_cluster", "total_smem_size")},
-    "%clock_hi": "(clock64() >> 32)", "%globaltimer_lo": "globaltimer()",
+    "WARP_SZ": "32", "%clock_hi": "(clock64() >> 32)", "%globaltimer_lo": "globaltimer()",
     "%globaltimer_hi": "(globaltimer() >> 32)",
     "%laneid": "cuda.laneid", "%warpid": "warp()", "%clock": "clock64()", "%clock64": "clock64()",
     "%globaltimer": "globaltimer()", "%cluster_ctarank": "cluster_ctarank()",
@@ -91,7 +91,7 @@ class Values:
                 first = i.root in ("cvt", "set", "wgmma")  # which of the types is that of the result
                 kind = kinds[0 if first else -1] if kinds else None
                 if i.root == "mov" and not i.operands[0].startswith("{"):
-                    kind = self._moved(i.operands[1], kind)
+                    kind = self._moved(i.operands[-1], kind)
                 for register in re.findall(r"[%\w$]+", i.operands[0]):
                     given.setdefault(register, set()).add(kind)
         bits = {register: f"f{kind[1:]}" for register, kind in self.classes.items() if kind in ("b32", "b64")}

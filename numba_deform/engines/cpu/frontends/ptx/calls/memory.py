@@ -61,6 +61,12 @@ def load_word(space, address):
 
 
 @kernel_function
+def look(address, size):
+    """A load of global memory by a thread that does nothing with what it brings."""
+    cpu()._locate("global", address, size, "reads")
+
+
+@kernel_function
 def store_word(space, address, x):
     cpu().store(space, address, (x,))
 

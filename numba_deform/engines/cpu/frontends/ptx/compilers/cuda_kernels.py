@@ -19,7 +19,8 @@ INTEGERS = "".join(
     for sign, letter in (("signed", ""), ("unsigned", "u"))
 )
 HEADERS = {"stdint.h": f"{INTEGERS}typedef unsigned long long uintptr_t;\n", "cstdint": "#include <stdint.h>\n"}
-KERNEL = re.compile(r"__global__[^;{}()]*(?:__launch_bounds__\s*\([^()]*\)[^;{}()]*)?\b(\w+)\s*\(")
+# Before a kernel's name may stand attributes, with numbers in brackets: __launch_bounds__(..).
+KERNEL = re.compile(r"__global__[^;{}()]*(?:\b__\w+__\s*\((?:[^()]|\([^()]*\))*\)[^;{}()]*)*\b(\w+)\s*\(")
 
 
 def from_cuda(file, options=(), compiler=None):
@@ -33,7 +34,7 @@ def from_cuda(file, options=(), compiler=None):
 
     Raises ValueError with the compiler's words, which name lines, where it does not compile the file;
     FileNotFoundError where there is no such file or no compiler, saying what to install."""
-    kernels = from_ptx(compiled(file, options, compiler))
+    kernels = from_ptx(compiled(file, options, compiler), made=f"PTX of {Path(file).name}")
     kernels.parameters |= parameters(Path(file).read_text())
     return kernels
 

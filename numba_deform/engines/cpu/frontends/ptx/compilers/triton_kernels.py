@@ -17,10 +17,6 @@ FLOATS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f
           "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}  # fmt: skip
 INTEGER = re.compile(r"([iu])(\d+)")
 SCRATCH_ALIGNMENT = 128
-# Triton declares its shared memory with .align 16 and counts on more: it has no other, and what a block has
-# begins at a multiple of 1024 on all GPUs. Swizzled tiles need that.
-SHARED = re.compile(r"(\.extern \.shared \.align )\d+( \.b8 global_smem\[\])")
-SHARED_ALIGNMENT = 1024
 # Inside these LLVM counts on from the line of the source, one for each line of the assembly.
 ASSEMBLY = re.compile(r"// begin inline asm.*?// end inline asm", re.S)
 # As ``tensormap.replace`` counts the element types: the driver has another order.
@@ -50,9 +46,10 @@ class TritonKernel:
         self.boxes = list(metadata.tensordesc_meta or ())
         names = [*(name for name, _ in self._words()), "global_scratch", "profile_scratch"]
         ptx = _from_this_file(ptx, source)
-        ptx = SHARED.sub(rf"\g<1>{SHARED_ALIGNMENT}\2", ptx)
         ptx = ASSEMBLY.sub(lambda m: re.sub(r"\.loc\b[^\n]*", "", m[0]), ptx)
-        self.kernel = from_ptx(ptx, names)[metadata.name]
+        is_gluon = "Gluon" in f"{type(source)} {type(getattr(source, 'fn', None))}"
+        language = "gluon" if is_gluon else "triton"
+        self.kernel = from_ptx(ptx, names, language, f"PTX of {metadata.name}")[metadata.name]
         self.kernel.shared_bytes = metadata.shared
         self.cluster = metadata.num_ctas
 

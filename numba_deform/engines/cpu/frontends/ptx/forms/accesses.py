@@ -53,7 +53,9 @@ def do_ld(values, i):
     else:
         order, is_wide, relaxed = order_of(i)
         address = values.address(operands[1], space)
-        if order is None or space == "local":
+        # A volatile load of numbers, no flag, is an ordinary one: what it takes has to be ordered by others.
+        is_number = "volatile" in i.parts and not any(map(values.decides, names))
+        if order is None or is_number or space == "local":
             more = ", True" if "nc" in i.parts else ""
             call = f"load({space!r}, {address}, {each}, {len(names)}, local{more})"
             if each == 4 and len(names) == 1 and space in ("shared", "global") and not more:
