@@ -163,6 +163,8 @@ def say_report(report):
     say("CPU engine", f"{report.seconds:.1f} s, {report.schedules} schedule{plural} without a fault")
     for text in waivers_in_words(report.waived):
         say("waived", text)
+    for text in filter(None, [report.untried]):
+        say("not tried", text)
     say("virtual time", f"{report.cycles:,.0f} cycles of the longest thread, nothing measured")
     say("events", f"{report.copies:,} TMA copies, {report.switches:,} switches between threads")
 

@@ -165,6 +165,8 @@ class Session:
         self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.blocks * report.threads
         self.compiled += report.compiled
         self.waived = added(self.waived, report.waived)
+        if report.untried:
+            self.note(f"{name} has not tried {report.untried}")
 
     def _finish(self, launched, fault):
         """Run a launch that has stopped at a fault to its end, without checks. Returns "", or why it cannot."""

@@ -8,6 +8,8 @@ from numba import cuda
 
 import numba_deform as nd
 from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.product import product
+from numba_deform.course.pipelines.stencil import stencil
 from numba_deform.engines import faults
 from numba_deform.engines.launches import PATTERN
 from numba_deform.kernels.pipelines import PIPELINES
@@ -208,3 +210,27 @@ def test_what_is_no_pipeline():
         returns()
     with pytest.raises(ValueError, match=r"pipeline returns, which is called for its launch: returns\(\)"):
         nd.simulate(returns)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])
+@pytest.mark.parametrize("launch, said", [
+    (product(), "more than one block (by a larger tiles)"),
+    (product(steps=2, tiles=2), "a stage filled twice (by a larger steps)"),
+    (product(steps=4, tiles=2), ""),
+    (copy(), ""),  # which has one block by itself
+    (copy(steps=3), "a stage filled twice (by a larger steps)"),
+    (stencil(), "a stage filled twice (by a smaller stages)"),
+    (stencil(stages=1), ""),
+], ids=str)  # fmt: skip
+def test_what_a_run_has_not_tried(launch, said, compiled):
+    """A ring that was never wrapped, or one block, is told beside the verdict, with what would try it."""
+    report = nd.simulate(launch, compiled=compiled)
+    assert report.untried == said
+    assert str(report).endswith(f"; not tried: {said}" if said else f"{report.copies} copies"), report
+
+
+def test_a_kernel_without_copies_has_nothing_to_try():
+    def ones(out):
+        out[cuda.threadIdx.x] = 1
+
+    assert nd.simulate(ones, 1, 4, [np.zeros(4)]).untried == ""

@@ -124,8 +124,10 @@ class Scheduler(Progress):
         return False
 
     def summary(self):
-        """(switches, virtual cycles of the longest thread, bytes of static shared memory)"""
-        return self.switches, max(t.time for t in self.threads), self.shared.static_bytes
+        """(switches, virtual cycles of the longest thread, bytes of static shared memory, the most phases of a
+        barrier that copies complete on)"""
+        uses = max((b.phase for b in self.barriers.live.values() if b.issuers), default=0)
+        return self.switches, max(t.time for t in self.threads), self.shared.static_bytes, uses
 
     def _unspin(self):
         self.ready.extend(self.spinning)

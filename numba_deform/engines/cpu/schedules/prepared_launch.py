@@ -205,7 +205,8 @@ class PreparedLaunch:
         report.copies += launch.copies_issued
         report.notes |= dict.fromkeys(launch.load_places.swizzled())
         report.waived = waivers.added(report.waived, launch.waived.totals())
-        for switches, cycles, static_bytes in blocks:
+        for switches, cycles, static_bytes, uses in blocks:
+            report.uses = max(report.uses, uses)
             report.switches += switches
             report.cycles = max(report.cycles, cycles)
             report.shared_bytes = max(report.shared_bytes, static_bytes + self.shared_bytes)

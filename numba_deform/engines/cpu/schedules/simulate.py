@@ -9,6 +9,7 @@ import numpy as np
 from ...garbage import short_collections
 from ...waivers import added, in_words
 from .choices import Schedule
+from .coverage import untried
 from .executors import check_executor
 from .prepared_launch import PreparedLaunch, check_integers
 from .processes import to_run
@@ -27,6 +28,8 @@ class Report:
     copies: int = 0
     cycles: float = 0.0  # virtual time of the longest thread
     shared_bytes: int = 0
+    uses: int = 0  # the most phases of a barrier that copies complete on
+    untried: str = ""  # what a larger run would try, see ``coverage``
     seconds: float = 0.0
     waived: dict = field(default_factory=dict)  # rules broken and waived: {name: (how often, lines)}
     notes: dict = field(default_factory=dict)  # what breaks no rule and is odd, as the keys
@@ -37,13 +40,16 @@ class Report:
     def __repr__(self):
         told = f"clean: {self.schedules:,} schedule{'s' * (self.schedules != 1)}, {self.copies:,} cop"
         told += "y" if self.copies == 1 else "ies"
-        return "; ".join([told, *(f"waived {text}" for text in in_words(self.waived)), *self.notes])
+        waived = (f"waived {text}" for text in in_words(self.waived))
+        untried = [f"not tried: {self.untried}"] if self.untried else []
+        return "; ".join([told, *waived, *self.notes, *untried])
 
     def add(self, other):
         """What other schedules of the same launch did."""
         self.switches, self.copies = self.switches + other.switches, self.copies + other.copies
         self.cycles = max(self.cycles, other.cycles)
         self.shared_bytes = max(self.shared_bytes, other.shared_bytes)
+        self.uses = max(self.uses, other.uses)
         self.waived = added(self.waived, other.waived)
         self.notes |= other.notes
 
@@ -101,7 +107,7 @@ def simulate(
         for number in to_run(grid, numbers, report, landing, executor):
             launch = grid.run(number, landing, trace, report)
         report.events, report.compiled = launch.events or [], launch.machine is not None
-        report.why_interpreted = grid.why_interpreted
+        report.why_interpreted, report.untried = grid.why_interpreted, untried(grid, report.uses)
         # Its parts refer to each other, and hold more memory than their number lets the collector think.
         del launch
         gc.collect()
