@@ -59,11 +59,11 @@ class Rest:
         if isinstance(self.run, str):
             raise NotRunnable(self.run)
 
-    def __call__(self, judged, progress):
-        """Run all blocks but those; the lowest that has failed, or None."""
+    def __call__(self, judged, progress, cores=None):
+        """Run all blocks but those, on so many cores; the lowest that has failed, or None."""
         grid, block = shape_of("grid", self.launched.grid), shape_of("block", self.launched.block)
         ranges = gaps(judged, math.prod(grid))
-        return self.run(grid, block, self.values, self.launched.shared_bytes, ranges, progress)
+        return self.run(grid, block, self.values, self.launched.shared_bytes, ranges, progress, cores)
 
 
 def _value(kind, value):

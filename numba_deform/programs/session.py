@@ -9,9 +9,11 @@ from pathlib import Path
 from ..engines.cpu import SimFault, explore, simulate
 from ..engines.cpu.frontends.numba_python.arguments import writeable
 from ..engines.cpu.schedules.executors import ONE_AT_A_TIME, NotSent, check_executor
-from ..engines.faults import Deadlock, Livelock, Unfinished
+from ..engines.cpu.schedules.prepared_launch import PreparedLaunch
+from ..engines.cpu.schedules.simulate import Report
+from ..engines.faults import Deadlock, EngineError, Livelock, Unfinished
 from ..engines.shapes import shape_of
-from ..engines.waivers import added
+from ..engines.waivers import WAIVERS, added
 from ..engines.waivers import names as waivers
 from .callers import program_line
 from .children import keep, watched
@@ -155,9 +157,10 @@ class Session:
             if error := launched.raised(fault):
                 raise error from None
             self._note(Finding(fault, name, where, launched.grid, launched.block))
-            if not fault.nothing_left:
+            if not fault.nothing_left and not hasattr(launched, "checked"):  # behind which nothing comes
                 put_back()
-                self.finished.append((self.launches, name, where, self._finish(launched, fault)))
+                why = self._finish(launched, fault, put_back)
+                self.finished.append((self.launches, name, where, why))
             return
         finally:
             self.progress.close()
@@ -168,15 +171,25 @@ class Session:
         if report.untried:
             self.note(f"{name} has not tried {report.untried}")
 
-    def _finish(self, launched, fault):
-        """Run a launch that has stopped at a fault to its end, without checks. Returns "", or why it cannot."""
+    def _finish(self, launched, fault, put_back):
+        """Run a launch that has stopped at a fault to its end without a verdict: as machine code or, where that
+        cannot be, on the engine, which looks at no access then. Returns "", or why it is as it was before."""
         if isinstance(fault, (Deadlock, Livelock, Unfinished)):
             return "it cannot end"
+        with contextlib.suppress(NotRunnable):
+            Rest(launched)((), lambda blocks: None, cores=1)
+            return ""
         try:
-            failed = Rest(launched)((), self.progress)
-        except NotRunnable as error:
-            return f"it {error}"
-        return "" if failed is None else f"block {failed} left an array"
+            grid = PreparedLaunch(
+                launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes,
+                self.timeout, self.cluster, compiled=False, waive=set(WAIVERS) - {"same-value"},
+            )  # fmt: skip
+            grid.unjudged = True
+            grid.run(0, "late", False, Report())
+        except (SimFault, EngineError) as stopped:
+            put_back()
+            return f"its {type(stopped).__name__} stops every run"
+        return ""
 
     def _simulated(self, name, call, only=None):
         return self._sent(

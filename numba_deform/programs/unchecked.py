@@ -83,8 +83,9 @@ class Unchecked:
         return value
 
     # --- running ------------------------------------------------------------------------------------
-    def __call__(self, grid, block, args, dynamic_bytes, ranges, progress=lambda blocks: None):
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def __call__(self, grid, block, args, dynamic_bytes, ranges, progress=lambda blocks: None, cores=None):
+        if cores is None:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         pieces = queue.SimpleQueue()
         for piece in _pieces(ranges, max(1, sum(b - a for a, b in ranges) // (CHUNKS * cores))):
             pieces.put(piece)
@@ -153,13 +154,24 @@ def waits(function):
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError):
         return "has no source"
+    scope = inspect.getclosurevars(function)
+    readers = {name for name, value in {**scope.globals, **scope.nonlocals}.items() if _reads(value)}
     for loop in ast.walk(tree):
         if not isinstance(loop, ast.While):
             continue
         words = {node.attr for node in ast.walk(loop) if isinstance(node, ast.Attribute)}
         words |= {node.id for node in ast.walk(loop) if isinstance(node, ast.Name)}
         endless = isinstance(loop.test, ast.Constant)
-        looked = any(isinstance(node, ast.Subscript) for node in ast.walk(loop if endless else loop.test))
+        looks = list(ast.walk(loop if endless else loop.test))
+        looked = any(isinstance(n, ast.Subscript) or getattr(n, "id", "") in readers for n in looks)
         if words & {"atomic", "cas", "nanosleep", "threadfence", "threadfence_block"} or looked:
             return f"may wait for another thread (line {loop.lineno} of {function.__name__})"
     return ""
+
+
+def _reads(value):
+    """Whether it is a device function with an array's element in its text."""
+    try:
+        return isinstance(value, CUDADispatcher) and "[" in inspect.getsource(value.py_func)
+    except OSError:
+        return True

@@ -12,6 +12,7 @@ from ..machine.cluster import Cluster
 from ..machine.cross_block_barrier import GridBarrier
 from ..memory.global_memory import GlobalMemory
 from ..memory.same_value import SameValue
+from ..memory.shadow_memory import unjudged
 from ..native.forms.block import NativeBlock
 from ..native.forms.requests import RequestHandler
 from .choices import Schedule
@@ -46,7 +47,9 @@ class Execution:
             self.block_type = NativeBlock
         # What machine code stores is not looked at: a race in it is for the interpreter.
         self.waived = Waived(grid.waive - {"same-value"} if code else grid.waive)
-        self.watch = SameValue().watch if "same-value" in self.waived.names else lambda memory: memory
+        self.watch = unjudged if grid.unjudged else lambda memory: memory
+        if "same-value" in self.waived.names:
+            self.watch = SameValue().watch
         for region in self.globals.regions:
             self.watch(region)
             if all(array.name in grid.unset for array in region.arrays):

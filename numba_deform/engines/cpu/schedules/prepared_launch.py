@@ -90,6 +90,7 @@ class PreparedLaunch:
         self.traces, self.again = set(), False
         self.why_interpreted = lacking(self.typed)  # or why there is no machine code, where some was wanted
         self.only, self.progress = None, None  # the blocks that run, if not all; called at each one's end
+        self.unjudged = False  # whether no access to memory is looked at
         # Whether machine code may run; None: if it pays.
         self.compiled = False if has_breakpoints(self.typed) else compiled
         self.started, self.watchdog = time.perf_counter(), None
