@@ -259,6 +259,7 @@ def ring_counts_two_groups(data: u64, out: u64):
         for t in range(TILES):
             mbarrier_wait(fulls + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i % WARP]
+            fence_proxy_async()
             mbarrier_arrive(empties + uint32(8 * (t % 2)))
         st_global_b32(out + uint64(4 * (i - WARP)), uint32(total))
         bar_arrive(2, 64)

@@ -160,6 +160,7 @@ def announces_behind_its_arrival(data: u64, out: u64):
         for t in range(2 * TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i - WARP]
+            fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 
@@ -195,6 +196,7 @@ def announces_beside_the_arrival(data: u64, out: u64):
         for t in range(2 * TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i - WARP]
+            fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 
@@ -458,6 +460,7 @@ def one_lane_waits_another_issues(data: u64, out: u64):
         for t in range(2 * TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i - WARP]
+            fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 
@@ -494,6 +497,7 @@ def one_lane_arms_another_issues(data: u64, out: u64):
         for t in range(2 * TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i - WARP]
+            fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 
@@ -527,6 +531,7 @@ def producer_divides_by_three(data: u64, out: u64):
         for t in range(2 * TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i - WARP]
+            fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 
@@ -560,6 +565,7 @@ def consumer_divides_by_one(data: u64, out: u64):
             # cure: mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             mbarrier_wait(full + uint32(8 * (t % 2)), t & 1)  # cure: pass  # <- fault
             total += tile[t % 2, i - WARP]
+            fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 
@@ -593,6 +599,7 @@ def fills_one_stage_for_both(data: u64, out: u64):
         for t in range(2 * TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i - WARP]
+            fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 
@@ -626,6 +633,7 @@ def reads_the_other_stage(data: u64, out: u64):
         for t in range(2 * TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[(t + 1) % 2, i - WARP]  # cure: total += tile[t % 2, i - WARP]  # <- fault
+            fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
 
@@ -659,6 +667,7 @@ def gives_one_stage_back_for_both(data: u64, out: u64):
         for t in range(2 * TILES):
             mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
             total += tile[t % 2, i - WARP]
+            fence_proxy_async()
             # cure: mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
             mbarrier_arrive(full + uint32(16))  # cure: pass  # <- fault
         st_global_b32(out + uint64(4 * i), uint32(total))

@@ -198,7 +198,7 @@ def look_back_with_flags_apart(data, sums, flags, out):
 
 
 @right(
-    source="PTX ISA 8.8, release patterns: a release operation on M followed by a strong write on M",
+    source="PTX ISA section 8.8, release patterns: a release operation on M followed by a strong write on M",
     grid=2, args=ints(1, 1, 1), expect=lambda data, flag, out: [(out, 1), (flag, 2)],
 )  # fmt: skip
 def a_later_store_of_the_releasing_thread(data, flag, out):

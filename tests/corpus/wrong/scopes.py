@@ -171,7 +171,8 @@ def look_back_without_release(value: u64, status: u64, out: u64):
 
 
 @wrong(
-    faults.DataRace, source="PTX ISA 8.8, release patterns", grid=3, args=words(1, 1, 1), hardware="guarded",
+    faults.DataRace, source="PTX ISA section 8.8, release patterns", grid=3, args=words(1, 1, 1),
+    hardware="guarded",
 )  # fmt: skip
 def another_thread_stores_after_the_release(value: u64, status: u64, out: u64):
     """One block releases 1 and the next stores 2 without release, which the reader waits for: a later store

@@ -30,9 +30,8 @@ def explain(fault, block):
             fault.cure += f"{describe_site(site)} (mbarrier_arrive), or come no more."
             fault.where, fault.source = place(site)
     ring = RING.fullmatch(str(fault.barrier))
-    if ring and isinstance(fault, (faults.StaleWait, faults.StaleRefill)) and by_states(
-        ring, _waits(block, f"{ring[1]}."), block.threads[0]
-    ):
+    astray = isinstance(fault, (faults.StaleWait, faults.StaleRefill)) and not fault.waits
+    if ring and astray and by_states(ring, _waits(block, f"{ring[1]}."), block.threads[0]):
         fault.cure = States(block, ring[1]).cure()
     if isinstance(fault, UNGUARDED) and fault.thread is not None and fault.rule == type(fault).rule:
         thread = block.threads[fault.thread]

@@ -102,7 +102,7 @@ class ThreadOrdering(ThreadLife):
 
     def _hand_on(self, region, address, wide, release):
         """A write of this thread hands on what its last fence covers, or as a ``release`` all; and what its
-        releases at that address did (PTX ISA 8.8, the second release pattern)."""
+        releases at that address did (PTX ISA section 8.8, the second release pattern)."""
         own, every, near = self.published
         if wide and self.block.knows_others:
             every = merged(every, renamed(self.foreign, FENCED, FENCED))
