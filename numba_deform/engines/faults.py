@@ -169,7 +169,7 @@ class MissingInitFence(MissingProxyFence):
 
 class MissingRefillFence(MissingProxyFence):
     waiver, nothing_left = "refill-fence", True
-    rule = "A copy overwrites what threads have read only past fence.proxy.async (PTX section 8.6, 9.7.13.4): "
+    rule = "A copy overwrites what threads have read only past fence.proxy.async (PTX 9.7.13.4, 8.6): "
     rule += "an arrival or a barrier alone lets loads that are under way return the new bytes (an H100)."
     cure = "Call fence_proxy_async() in each thread that has read, before it gives the bytes back."
 

@@ -6,6 +6,7 @@ import numba_deform as nd
 from numba_deform import (  # fmt: skip
     cp_async_bulk_load,
     fence_mbarrier_init,
+    fence_proxy_async,
     i32,
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
@@ -47,4 +48,5 @@ def pipeline(data: u64, out: u64, rows: i32):
                 pass
             doubled = tiles[LANES * stage + thread] * uint32(2)
             st_global_b32(out + uint64(4 * (LANES * i + thread)), doubled)
+            fence_proxy_async()
             mbarrier_arrive(empty + uint32(8 * stage))

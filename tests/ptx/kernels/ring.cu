@@ -15,8 +15,8 @@ __device__ inline void init(uint64_t *bar, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared(bar)), "r"(count) : "memory");
 }
 
-__device__ inline void arrive(uint64_t *bar) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared(bar)) : "memory");
+__device__ inline void arrive(uint64_t *bar) {  // behind the fence a copy may overwrite what was read
+    asm volatile("fence.proxy.async.shared::cta; mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared(bar)) : "memory");
 }
 
 __device__ inline void expect(uint64_t *bar, int bytes) {

@@ -12,8 +12,8 @@ __device__ inline void init(Barrier *bar, int count) {
                  :: "r"(address(bar)), "r"(count) : "memory");
 }
 
-__device__ inline void arrive(Barrier *bar) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address(bar)) : "memory");
+__device__ inline void arrive(Barrier *bar) {  // past the fence, a copy may overwrite what was read
+    asm volatile("fence.proxy.async.shared::cta; mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address(bar)) : "memory");
 }
 
 __device__ inline void expect(Barrier *bar, int bytes) {
