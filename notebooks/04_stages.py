@@ -98,6 +98,7 @@ def issue(ring, state, data, tiles, i):
 @cuda.jit(device=True, inline="always")
 def release(ring, state):
     """All lanes have read the stage: it may be overwritten."""
+    nd.fence_proxy_async()  # by the copy engine, too: loads that are under way do not return what it writes
     cuda.syncwarp()
 
 
@@ -328,9 +329,11 @@ lessons.show_fault(lambda: lessons.run(stuck.kernel(), launch.grid, launch.args,
 # ## When several warps share the ring
 #
 # In our kernel a stage is free when all lanes of one warp have read it, and a `syncwarp` makes sure of
-# that. Now let two warps share a tile, half of it each, while thread 0 asks for the whole tile. It cannot
-# know how far the other warp is. So each stage gets a second barrier, **empty**. Every reader arrives on it
-# (`release`), and whoever refills the stage waits for it first (`acquire`).
+# that. (The fence before it is for the copy engine, which does not wait behind a barrier of threads.
+# Lesson 6 has its rule, and lesson 11 what an H100 did without it.) Now let two warps share a tile, half
+# of it each, while thread 0 asks for the whole tile. It cannot know how far the other warp is. So each
+# stage gets a second barrier, **empty**. Every reader arrives on it (`release`), and whoever refills the
+# stage waits for it first (`acquire`).
 #
 # | thread 0 | every thread |
 # |---|---|
@@ -445,6 +448,7 @@ def two_stages(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
             copied[0] = weights[ahead]  # auto meta = point_meta[s];
         nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
         total = total + meta[stage] * tile[stage, lane]
+        nd.fence_proxy_async()  # as in our `release`
     out[lane] = total
 
 
@@ -508,6 +512,7 @@ def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
             ...  # weights[ahead]: where does it belong?
         nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
         total = total + meta[stage] * tile[stage, lane]
+        nd.fence_proxy_async()  # as in our `release`
         ...  # what has to be true before the next step refills this stage?
     out[lane] = total
 

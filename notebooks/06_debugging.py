@@ -187,6 +187,7 @@ def pipeline(data: nd.u64, out: nd.uint32[:]):
             nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))  # B
         ring.wait(state)  # C
         total += tile[state.stage, lane]  # D
+        nd.fence_proxy_async()  # what this lane has read may be overwritten: see the fifth pipeline
         state = ahead
     out[lane] = total
 
@@ -252,6 +253,7 @@ def pipeline(data: nd.u64, out: nd.uint32[:]):
             nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))  # B
         ring.wait(state)  # C
         total += tile[state.stage, lane]  # D
+        nd.fence_proxy_async()  # what this lane has read may be overwritten: see the fifth pipeline
         ...
         state = ahead
     out[lane] = total
@@ -545,11 +547,12 @@ data, out = random_words(LANES, seed=6), poison(LANES)
 lessons.cpu_only("The rules of proxies")
 lessons.show_fault(lambda: lessons.run(add_one, 1, (data, out), engine="cpu"))
 
-# %% [markdown]
-# The copy engine sees shared memory through another *proxy*: another path, with its own order. `syncwarp`
-# brings the lanes together, but it does not order the two paths. The copy engine may still find the old
-# contents. `fence.proxy.async` closes this gap. In a kernel of sgl-project/sglang 86 of 100 results changed
-# when it was missing (their pull request 39124). On our H200, with this kernel, none did.
+# %% [markdown] The copy engine sees shared memory through another *proxy*: another path, with its own
+# order. `syncwarp` brings the lanes together, but it does not order the two paths. The copy engine may
+# still find the old contents. `fence.proxy.async` closes this gap. It does so in the other direction, too:
+# in the second pipeline it stands behind the reads, so that a load which is under way does not return the
+# next tile (lesson 11). In a kernel of sgl-project/sglang 86 of 100 results changed when it was missing
+# (their pull request 39124). On our H200, with this kernel, none did.
 #
 # ### Mend
 

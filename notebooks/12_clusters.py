@@ -197,6 +197,7 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                nd.fence_proxy_async()  # what this lane has read may be overwritten, by copies of both blocks
                 cuda.syncwarp()
                 ...  # the stage may be refilled, by either block
                 state = ring.advance(state)

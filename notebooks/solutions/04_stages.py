@@ -464,6 +464,7 @@ def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
             meta[ahead % 2] = weights[ahead]
         nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
         total = total + meta[stage] * tile[stage, lane]
+        nd.fence_proxy_async()  # as in our `release`
         cuda.syncwarp()
     out[lane] = total
 
@@ -493,6 +494,7 @@ def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
             meta[ahead % 2] = weights[ahead]
         nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
         total = total + meta[stage] * tile[stage, lane]
+        nd.fence_proxy_async()  # as in our `release`
         pass
     out[lane] = total
 
@@ -523,6 +525,7 @@ def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
             entry[0] = weights[ahead]
         nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
         total = total + meta[stage] * tile[stage, lane]
+        nd.fence_proxy_async()  # as in our `release`
         cuda.syncwarp()
     out[lane] = total
 
@@ -552,6 +555,7 @@ def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
             meta[stage] = weights[ahead]
         nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
         total = total + meta[stage] * tile[stage, lane]
+        nd.fence_proxy_async()  # as in our `release`
         cuda.syncwarp()
     out[lane] = total
 
@@ -581,6 +585,7 @@ def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
             meta[ahead % 2] = weights[ahead]
         nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
         total = total + meta[stage] * tile[stage, lane]
+        nd.fence_proxy_async()  # as in our `release`
         cuda.syncwarp()
         if lane == 0:
             init_barriers(full + 8 * stage, 1, 1)
@@ -612,6 +617,7 @@ def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
             meta[ahead] = weights[ahead]
         nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
         total = total + meta[stage] * tile[stage, lane]
+        nd.fence_proxy_async()  # as in our `release`
         cuda.syncwarp()
     out[lane] = total
 

@@ -96,6 +96,7 @@ def pipeline(data: nd.u64, out: nd.uint32[:]):
             nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))  # B
         ring.wait(state)  # C
         total += tile[state.stage, lane]  # D
+        nd.fence_proxy_async()  # what this lane has read may be overwritten: see the fifth pipeline
         cuda.syncwarp()
         state = ahead
     out[lane] = total
@@ -118,6 +119,7 @@ def pipeline(data: nd.u64, out: nd.uint32[:]):
             nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))  # B
         ring.wait(state)  # C
         total += tile[state.stage, lane]  # D
+        nd.fence_proxy_async()  # what this lane has read may be overwritten: see the fifth pipeline
         nd.fence_proxy_async()
         state = ahead
     out[lane] = total
@@ -140,6 +142,7 @@ def pipeline(data: nd.u64, out: nd.uint32[:]):
             nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))  # B
         ring.wait(state)  # C
         total += tile[state.stage, lane]  # D
+        nd.fence_proxy_async()  # what this lane has read may be overwritten: see the fifth pipeline
         ring.wait(state)
         state = ahead
     out[lane] = total
@@ -162,6 +165,7 @@ def pipeline(data: nd.u64, out: nd.uint32[:]):
             nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))  # B
         ring.wait(state)  # C
         total += tile[state.stage, lane]  # D
+        nd.fence_proxy_async()  # what this lane has read may be overwritten: see the fifth pipeline
         if lane == 0:
             cuda.syncwarp()
         state = ahead

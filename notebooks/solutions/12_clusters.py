@@ -240,6 +240,7 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                nd.fence_proxy_async()  # what this lane has read may be overwritten, by copies of both blocks
                 cuda.syncwarp()
                 if nd.lane() < 2:
                     nd.mbarrier_arrive_cluster(nd.mapa_shared_cluster(ring.empty(state), nd.lane()))
@@ -281,6 +282,7 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                nd.fence_proxy_async()  # what this lane has read may be overwritten, by copies of both blocks
                 cuda.syncwarp()
                 if nd.lane() == 0:
                     ring.release(state)
@@ -322,6 +324,7 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                nd.fence_proxy_async()  # what this lane has read may be overwritten, by copies of both blocks
                 cuda.syncwarp()
                 if nd.lane() < 2:
                     nd.mbarrier_arrive_cluster(nd.mapa_shared_cluster(ring.empty(state), nd.lane()))
@@ -363,6 +366,7 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                nd.fence_proxy_async()  # what this lane has read may be overwritten, by copies of both blocks
                 cuda.syncwarp()
                 if nd.lane() == 0:
                     ring.release(state)
@@ -403,6 +407,7 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                nd.fence_proxy_async()  # what this lane has read may be overwritten, by copies of both blocks
                 cuda.syncwarp()
                 if nd.lane() < 2:
                     nd.mbarrier_arrive_cluster(nd.mapa_shared_cluster(ring.empty(state), nd.lane()))
@@ -444,6 +449,7 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                nd.fence_proxy_async()  # what this lane has read may be overwritten, by copies of both blocks
                 cuda.syncwarp()
                 if nd.lane() < 2:
                     nd.mbarrier_arrive_cluster(nd.mapa_shared_cluster(ring.empty(state), nd.lane()))
@@ -485,6 +491,7 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                nd.fence_proxy_async()  # what this lane has read may be overwritten, by copies of both blocks
                 cuda.syncwarp()
                 if nd.lane() < 2:
                     nd.mbarrier_arrive_cluster(nd.mapa_shared_cluster(ring.empty(state), nd.lane()))
@@ -526,6 +533,7 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                nd.fence_proxy_async()  # what this lane has read may be overwritten, by copies of both blocks
                 cuda.syncwarp()
                 if nd.lane() < 2:
                     nd.mbarrier_arrive_cluster(nd.mapa_shared_cluster(ring.full(state), nd.lane()))

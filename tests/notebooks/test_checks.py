@@ -170,7 +170,7 @@ def test_an_answer_in_another_form():
     assert "whole number of stages" in lesson4.stages_needed(lambda latency, work: latency / work + 1.5).message
 
 
-AT_ONCE = "cuda.syncwarp()\n" + " " * 16 + "if lane == 0: "
+AT_ONCE = "nd.fence_proxy_async(); cuda.syncwarp()\n" + " " * 16 + "if lane == 0: "
 AT_ONCE += "nd.mbarrier_arrive_count(uint32(ring.empty + 8 * now.stage), uint32(32))"
 RING = ("acquire(ring, ahead)", "wait(ring, now)", "release(ring, now)")
 
@@ -485,7 +485,8 @@ BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def
             (GIVE_BACK.replace("lane == 0", "lane == 31"), None),
             (GIVE_BACK.replace("ring.release(state)", "state = ring.release(state)"), "that returns nothing"),
             (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty)"), "Call it"),
-            (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty(state))"), None),
+            (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty(state))"),
+             "ring.release(state) has the fence"),
         )),
         # -- lesson 6
         *((DEBUGGING, "rounds", [("my_rounds = POINTS", f"my_rounds = {rounds}")], words) for rounds, words in (

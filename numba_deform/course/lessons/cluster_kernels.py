@@ -15,7 +15,7 @@ from ...device.layout import Array, Shared
 from ...device.matrix import ldmatrix_x4, mma_m16n8k16_f16
 from ...device.mbarrier import mbarrier_arrive_expect_tx
 from ...device.rings import Ring
-from ...device.sync import lane, warp
+from ...device.sync import fence_proxy_async, lane, warp
 from ...device.tma import cp_async_bulk_tensor_2d, fence_proxy_tensormap_acquire_sys
 
 SIDE, DEPTH, STEPS = 16, 64, 4  # as in the notebook: rows of a tile, its elements along k, tiles along k
@@ -183,6 +183,7 @@ def pair(stages=2, fetch=fetch_for_both, extra=0, meets=True):
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
                 for _ in range(EXTRA * rank):
                     multiply(shared.a.at(state.stage), shared.b.at(state.stage), spare)
+                fence_proxy_async()
                 cuda.syncwarp()
                 if lane() < 2:
                     mbarrier_arrive_cluster(mapa_shared_cluster(ring.empty(state), lane()))

@@ -157,6 +157,9 @@ RING_FAULTS = {
     faults.InFlightRead: "Nobody may read a tile before its full barrier says that it is there: wait(ring, "
     "now).",
     faults.TooManyArrivals: "Each thread releases a stage once for each tile.",
+    faults.MissingRefillFence: "All threads have read the stage, and nobody arrives on the empty barriers: "
+    "release(ring, now) does, past a fence. Without that, loads that are under way may return what the copy "
+    "engine writes: a barrier of threads alone does not hold it back.",
 }
 
 

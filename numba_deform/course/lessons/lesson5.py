@@ -122,6 +122,8 @@ def counts(answer):
         "arrives.",
         faults.UnobservedPhase: "Empty was initialised for one arrival of each consumer warp. Here more "
         "arrive.",
+        faults.MissingRefillFence: "An arrival alone does not wait for loads that are under way, and neither "
+        "does the copy engine: ring.release(state) has the fence before it.",
         faults.MissingArrivals: "Nobody gives the stage back: the producer waits for it for ever.",
     },
 )

@@ -204,8 +204,8 @@ def warp_sync(kernel, engine=None):
              "have to come there behind their read (D), and lane 0 before its next copy (B)."),
             (source.count("wait(") > 1, "A wait for full says that a tile has come. You need to know that all "
              "lanes have read theirs."),
-            ("fence" in source, "A fence orders what *one* thread does. It does not wait for the other lanes, "
-             "and those are still reading."),
+            (source.count("fence") > 1, "A fence orders what *one* thread does. It does not wait for the other "
+             "lanes, and those are still reading."),
             ("_sync(" in source, "A shuffle or a vote hands numbers around. It orders no reads and writes."),
             (True, "Nothing makes the lanes meet: lane 0 runs on, and refills a stage that others may still "
              "read."),
