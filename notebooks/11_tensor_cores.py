@@ -358,13 +358,14 @@ check.whole(build_whole, engine)
 # [`course/pipelines/product.py`](../numba_deform/course/pipelines/product.py) is the same with four consumer
 # warps and larger tiles. What we did by hand is `nd.WarpProduct` there.
 #
-# **A fence that nobody missed.** For months that pipeline was right: in every schedule of the CPU engine, and on
-# an H200 with one tile. Then an H100 ran it with 96 x 96 tiles, and in each of 20 launches up to 800,000 of 38
-# million elements were wrong, others each time. `ldmatrix` asks for words, and they come later. A consumer had
-# asked for the last of a stage when it arrived on *empty*; the compiler saw no reason to wait for them first. The
-# producer passed, and the copy engine wrote the next tile, which some of the loads then returned. The arrival
-# orders them before other threads' stores. The copy engine is another *proxy* (lesson 6), and for it there has to
-# be a `fence.proxy.async`. It stands in `ring.release` now, and 1,000 launches of the same size were right.
+# **A fence that nobody missed.** That pipeline was right for a long time: in every schedule of the CPU
+# engine, and on an H200 with one tile. Then an H100 ran it with 96 x 96 tiles, and in each of 20 launches
+# up to 800,000 of 38 million elements were wrong, others each time. `ldmatrix` asks for words, and they
+# come later. A consumer had asked for the last of a stage when it arrived on *empty*; the compiler saw no
+# reason to wait for them first. The producer passed, and the copy engine wrote the next tile, which some
+# of the loads then returned. The arrival orders them before other threads' stores. The copy engine is
+# another *proxy* (lesson 6), and for it there has to be a `fence.proxy.async`. It stands in `ring.release`
+# now, and 1,000 launches of the same size were right.
 #
 # ## What larger tiles bring
 #

@@ -221,7 +221,7 @@ def test_what_is_no_pipeline():
     (copy(steps=3), "a stage filled twice (by a larger steps)"),
     (stencil(), "a stage filled twice (by a smaller stages)"),
     (stencil(stages=1), ""),
-], ids=str)  # fmt: skip
+], ids=lambda value: getattr(value, "title", None))  # fmt: skip
 def test_what_a_run_has_not_tried(launch, said, compiled):
     """A ring that was never wrapped, or one block, is told beside the verdict, with what would try it."""
     report = nd.simulate(launch, compiled=compiled)
