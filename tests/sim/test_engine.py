@@ -300,7 +300,8 @@ def test_the_report():
     assert report.switches > 3 * 32 * 200
     assert 600 < report.cycles < 32 * 700
     assert report.seconds > 0 and report.events == []
-    assert str(report) == repr(report) == "clean: 3 schedules, 96 copies"
+    assert str(report) == repr(report) == "clean: 3 schedules, 96 copies; not tried: " + report.untried
+    assert report.untried == "more than one block (by a larger grid)"
     few = Report(schedules=1, copies=1, waived={"init-fence": (2, ["a.py:3"])})
     assert str(few) == "clean: 1 schedule, 1 copy; waived init-fence: 2 times, at a.py:3"
 

@@ -298,12 +298,16 @@ def _ended_before(thread, w):
 def unjudged(memory):
     """From now on no access of it is looked at: all are in order. Who reads again and again still gives way."""
     memory.traced, memory.on_read = False, partial(ShadowMemory.on_read, memory)
-    memory.on_write = memory.before_write
-    for name in ("on_acquire", "on_read_only", "on_reduction", "check_read", "check_scope", "sees"):
-        setattr(memory, name, nothing)
-    memory.on_copy_read = memory._trace = memory._unseen = memory._check_overwrite = nothing
+    memory.on_write = partial(_written, memory)
+    for name in ("on_acquire", "on_read_only", "on_copy_read", "on_reduction", "check_read", "check_scope",
+                 "sees", "_unseen", "_trace"):  # fmt: skip
+        setattr(memory, name, lambda *args, **options: None)
     return memory
 
 
-def nothing(*args, **options):
-    """What a check does that is left out, and finds."""
+def _written(memory, thread, address, size, record):
+    """These bytes are as if they had been there before the kernel."""
+    memory.before_write(thread, address, size, record)
+    if memory.written:
+        a = address - memory.base
+        memory.written[a : a + size] = [INITIAL] * size
