@@ -353,6 +353,9 @@ def corpus():
     return chunks
 
 
+BY_CHANCE = {"mailbox"}  # kernels of lessons, what of which comes out right depends on who was first
+
+
 def lesson(name):
     """A Program for each launch of a solved lesson, and of its checks, that ends well on the CPU engine."""
     sys.path.append(str(ROOT / "tests" / "notebooks"))
@@ -380,7 +383,7 @@ def lesson(name):
         with contextlib.redirect_stdout(io.StringIO()):
             lessons.play_on_gpu(name)
     return [Program(f"lessons/{name}/{i} {noted.kernel.name}", noted.make, noted.judge)
-            for i, noted in enumerate(launches.values(), 1)]  # fmt: skip
+            for i, noted in enumerate(launches.values(), 1) if noted.kernel.name not in BY_CHANCE]  # fmt: skip
 
 
 def arrays_of(args):

@@ -89,8 +89,8 @@ class PreparedLaunch:
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
         self.why_interpreted = lacking(self.typed)  # or why there is no machine code, where some was wanted
-        self.only, self.progress = None, None  # the blocks that run, if not all; called at each one's end
-        self.unjudged = False  # whether no access to memory is looked at
+        # The blocks that run, if not all; called at each one's end; whether no access to memory is looked at.
+        self.only, self.progress, self.unjudged = None, None, False
         # Whether machine code may run; None: if it pays.
         self.compiled = False if has_breakpoints(self.typed) else compiled
         self.started, self.watchdog = time.perf_counter(), None
