@@ -35,6 +35,8 @@ PATIENCE = 2.0  # seconds of interpretation after which machine code is made of 
 class PreparedLaunch:
     """A kernel with all that it is launched on, checked: the same again for every schedule."""
 
+    unjudged = False  # whether no access to memory is looked at
+
     def __init__(self, kernel, grid, block, args, shared_bytes, timeout, cluster=None, resident=None,
                  compiled=False, waive=()):  # fmt: skip
         self.call = kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled, waive
@@ -89,8 +91,7 @@ class PreparedLaunch:
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
         self.why_interpreted = lacking(self.typed)  # or why there is no machine code, where some was wanted
-        # The blocks that run, if not all; called at each one's end; whether no access to memory is looked at.
-        self.only, self.progress, self.unjudged = None, None, False
+        self.only, self.progress = None, None  # the blocks that run, if not all; called at each one's end
         # Whether machine code may run; None: if it pays.
         self.compiled = False if has_breakpoints(self.typed) else compiled
         self.started, self.watchdog = time.perf_counter(), None
