@@ -52,6 +52,7 @@ __global__ void kernel(const int *in, int *out) {
             if (!fixed) asm volatile("bar.sync 1, 64;" ::: "memory");
             wait(&full[i % 2], i / 2 & 1);
             if (warp == 0) out[i * LANES + lane] = tile[i % 2][lane];
+            if (warp == 0) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the next load writes here
             __syncwarp();
             if (fixed) asm volatile("bar.sync 1, 64;" ::: "memory");
             if (threadIdx.x == 0) arrive(&empty[i % 2]);
