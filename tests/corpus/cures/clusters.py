@@ -22,6 +22,7 @@ from numba_deform.device.cluster import (
 )
 from numba_deform.device.cluster_flags import (
     ld_acquire_cluster_shared_cluster_b32,
+    ld_relaxed_cluster_shared_cluster_b32,
     st_relaxed_cluster_shared_cluster_b32,
     st_release_cluster_shared_cluster_b32,
 )
@@ -490,4 +491,34 @@ def reads_what_it_has_sent_to_the_peer(data: u64, out: u64):
     else:
         mbarrier_wait(full, 0)
         mbarrier_arrive_cluster(mapa_shared_cluster(empty, uint32(0)))
+    cluster_sync()
+
+
+@wrong(
+    faults.DataRace, source=MODEL, grid=2, cluster=2, args=words,
+    expect=lambda data, out: [(out[0], data[1])],
+    names=("relaxed load", "acquires nothing", "ld_acquire_cluster_shared_cluster_b32"),
+)  # fmt: skip
+def polls_its_own_flag_relaxed(data: u64, out: u64):
+    """The second block writes to the first one and releases; that polls its flag relaxed."""
+    tile = cuda.shared.array(WARP, uint32)
+    flags = cuda.shared.array(1, uint32)
+    flag, i, rank = shared_address(flags), int32(cuda.threadIdx.x), int32(cluster_ctarank())
+    if i == 0:
+        flags[0] = 0
+    cluster_sync()
+    if rank == 1:
+        there = mapa_shared_cluster(shared_address(tile), uint32(0))
+        word = ld_global_b32(global_at(data, WARP + i, 4))
+        st_shared_cluster_b32(shared_at(there, i, 4), word)
+        cuda.syncthreads()
+        if i == 0:
+            st_release_cluster_shared_cluster_b32(mapa_shared_cluster(flag, uint32(0)), uint32(1))
+    else:
+        if i == 0:
+            # cure: while ld_acquire_cluster_shared_cluster_b32(flag) == 0:
+            while ld_relaxed_cluster_shared_cluster_b32(flag) == 0:  # cure:
+                pass
+        cuda.syncthreads()
+        st_global_b32(global_at(out, i, 4), tile[i])  # <- fault
     cluster_sync()

@@ -9,13 +9,16 @@ from numba_deform.compiler import u64
 from numba_deform.device.matrix import ldmatrix_x1
 from numba_deform.device.memory import (
     dynamic_start,
+    global_address,
     global_at,
     ld_acquire_gpu_global_b32,
     ld_global_b32,
+    ld_relaxed_gpu_global_b32,
     shared_address,
     shared_array,
     shared_at,
     st_global_b32,
+    st_relaxed_gpu_global_b32,
     st_release_gpu_global_b32,
 )
 from numba_deform.engines import faults
@@ -286,6 +289,95 @@ def acquires_without_its_block(data: u64, out: u64, flag: u64):
                 pass
         # cure: cuda.syncthreads()
         st_global_b32(global_at(out, i, 4), ld_global_b32(global_at(data, i, 4)))  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="PTX ISA 8.8: an acquire, or a fence behind the read", grid=2,
+    block=64, args=words(64, 64, 1), expect=lambda data, out, flag: [(out, np.arange(64))],
+    names=("flag[", "relaxed load", "acquires nothing", "cuda.threadfence()", "ld_acquire_gpu_global_b32"),
+)  # fmt: skip
+def polls_relaxed(data: u64, out: u64, flag: u64):
+    """The writer does all that it has to, and the reader's poll is relaxed."""
+    i = int32(cuda.threadIdx.x)
+    if cuda.blockIdx.x == 0:
+        st_global_b32(global_at(data, i, 4), uint32(i))
+        cuda.syncthreads()
+        if i == 0:
+            cuda.threadfence()
+            st_relaxed_gpu_global_b32(flag, uint32(1))
+    else:
+        if i == 40:
+            while ld_relaxed_gpu_global_b32(flag) == 0:  # cure: while ld_acquire_gpu_global_b32(flag) == 0:
+                pass
+        cuda.syncthreads()
+        st_global_b32(global_at(out, i, 4), ld_global_b32(global_at(data, i, 4)))  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="PTX ISA 8.9.3: fences of which one comes behind a barrier of the block", grid=2,
+    block=64, args=words(64, 64, 1), expect=lambda data, out, flag: [(out, np.arange(64))],
+    names=("flag[", "relaxed load", "acquires nothing", "cuda.threadfence() behind"),
+)  # fmt: skip
+def polls_relaxed_behind_fences_of_all(data: u64, out: u64, flag: u64):
+    """Each thread fences what it has written, one sets the flag, and none of the readers fences."""
+    i = int32(cuda.threadIdx.x)
+    if cuda.blockIdx.x == 0:
+        st_global_b32(global_at(data, i, 4), uint32(i))
+        cuda.threadfence()
+        cuda.syncthreads()
+        if i == 0:
+            st_relaxed_gpu_global_b32(flag, uint32(1))
+    else:
+        while ld_relaxed_gpu_global_b32(flag) == 0:
+            pass
+        # cure: cuda.threadfence()
+        st_global_b32(global_at(out, i, 4), ld_global_b32(global_at(data, i, 4)))  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="PTX ISA 8.8: release and acquire patterns", grid=2, block=64,
+    args=lambda: [*words(64, 64, 64)(), np.zeros(1, np.uint32)],
+    expect=lambda data, buffer, out, flag: [(out, data)],
+    names=("flag[0]", "st_release_gpu_global_b32", "cuda.threadfence() behind", "ld_acquire_gpu_global_b32"),
+)  # fmt: skip
+def flag_without_release_and_acquire(data, buffer, out, flag):
+    """Neither side of a flag orders anything."""
+    i, word = cuda.threadIdx.x, global_address(flag)
+    if cuda.blockIdx.x == 0:
+        buffer[i] = data[i]
+        cuda.syncthreads()
+        if i == 0:
+            st_relaxed_gpu_global_b32(word, uint32(1))  # cure: st_release_gpu_global_b32(word, uint32(1))
+    else:
+        while ld_relaxed_gpu_global_b32(word) == 0:  # cure: while ld_acquire_gpu_global_b32(word) == 0:
+            pass
+        out[i] = buffer[i]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, memory fence functions", block=64, args=ints(64, 64),
+    expect=lambda data, out: [(out[WARP:], data[:WARP])],
+    names=("flag[0]", "by an atomic", "cuda.threadfence_block() behind the atomic"),
+)  # fmt: skip
+def takes_a_flag_without_fence(data, out):
+    """A warp hands a tile on by a fence and an atomic, and the other has the atomic and no fence."""
+    tile = cuda.shared.array(WARP, int32)
+    flag = cuda.shared.array(1, int32)
+    i = cuda.threadIdx.x
+    if i == 0:
+        flag[0] = 0
+    cuda.syncthreads()
+    if i < WARP:
+        tile[i] = data[i]
+        cuda.syncwarp()
+        if i == 0:
+            cuda.threadfence_block()
+            cuda.atomic.exch(flag, 0, 1)
+    else:
+        while cuda.atomic.add(flag, 0, 0) == 0:
+            pass
+        # cure: cuda.threadfence_block()
+        out[i] = tile[i - WARP]  # <- fault
 
 
 # --- numbers and names --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from greenlet import getcurrent
 
 from ... import faults
 from .access_records import writers
+from .flag_causes import also_acquire, unacquired
 from .races import CHANGE, READ, WRITE, Cause, Race, elements
 from .source_causes import (
     barrier_in_a_branch,
@@ -431,7 +432,7 @@ def _set_by_another(pair):
             scope = "cluster_shared_cluster" if hasattr(space, "dynamic_names") else "gpu_global"
             return Cause(
                 f"Set the flag by st_release_{scope}_b32, or with a fence of gpu scope (fence_acq_rel_gpu) "
-                "right before it.",
+                f"right before it.{also_acquire(pair, space, address, flag)}",
                 "A relaxed store hands on nothing of what its thread did before.",
                 f"; {pair.who(w.tid)} set {name} at {place} after that, by a relaxed store"
                 f"{_lacking(other.block.threads[w.tid], other)}",
@@ -487,11 +488,12 @@ def _in_one_grid(pair):
 
 
 HANDED_ON = (
-    _narrow_wait, _narrow_scope, _known_to_a_neighbour, _ticket_without_fence, _set_by_another, _met_relaxed,
+    _narrow_wait, _narrow_scope, _known_to_a_neighbour, _ticket_without_fence, unacquired, _set_by_another,
+    _met_relaxed,
 )  # fmt: skip
 CAUSES = (
     _old_token, _count_too_small, _old_phase, _arrived_for_its_warp, _behind_its_arrival, *HANDED_ON[:2],
     _one_byte_by_two_names, carved_twice, _plain_beside_atomic, barrier_in_a_branch, of_two_rounds,
-    same_in_each_block, _ticket_without_fence, _lock_without_fence, _change_by_hand, *HANDED_ON[2:],
+    same_in_each_block, _ticket_without_fence, _lock_without_fence, *HANDED_ON[2:], _change_by_hand,
     _one_element, of_one_block_alone, in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
 )  # fmt: skip
