@@ -38,7 +38,7 @@ def by_intrinsic(values, i):
             args[role] = values.address(atom, space) if "+" in atom else values.value(atom, kind)
         elif isinstance(role, tuple):
             results[role[1]] = atom
-        elif role is None and values.is_read(atom):  # a result that the intrinsic does not give
+        elif role is None and atom in values.uses:  # a result that the intrinsic does not give
             return None
     call = f"{pattern.intrinsic.__name__}({', '.join(args)})"
     if len(results) > 1:
@@ -52,31 +52,31 @@ def by_intrinsic(values, i):
 
 
 # --- what threads do together -------------------------------------------------------------------------
+def _pair(values, i, kind, call):
+    """The statements by which a register, and perhaps a predicate behind ``|``, take a call's two results."""
+    t, p = values.temporary(), values.temporary()
+    target, *truth = i.operands[0].split("|")
+    taken = [(target, kind, t), *((x, "pred", p) for x in truth)]
+    return [f"{t}, {p} = {call}", *(values.set(r, k, x) for r, k, x in taken if r != "_")]
+
+
 def do_shfl(values, i):
     only(i, ("sync", "idx", "up", "down", "bfly"))
     target, *inside = i.operands[0].split("|")
     a, b, c, mask = (values.value(x, "u32") for x in i.operands[1:])
     if not inside and i.parts[2] == "bfly" and i.operands[3] == "31":  # the most frequent one, without a detour
         return [values.set(target, "b32", f"cuda.shfl_xor_sync({mask}, {a}, {b})")]
-    t, p = values.temporary(), values.temporary()
-    made = [f"{t}, {p} = shuffle({i.parts[2]!r}, {a}, {b}, {c}, {mask})", values.set(target, "b32", t)]
-    return made + [values.set(x, "pred", p) for x in inside]
+    return _pair(values, i, "b32", f"shuffle({i.parts[2]!r}, {a}, {b}, {c}, {mask})")
 
 
 def do_elect(values, i):
-    target, chosen = i.operands[0].split("|")
-    t, p = values.temporary(), values.temporary()
-    made = [f"{t}, {p} = elected({values.value(i.operands[1], 'u32')})"]
-    return made + [values.set(r, k, x) for r, k, x in ((target, "u32", t), (chosen, "pred", p)) if r != "_"]
+    return _pair(values, i, "u32", f"elected({values.value(i.operands[1], 'u32')})")
 
 
 def do_match(values, i):  # .any is a row
     only(i, ("all", "sync"))
-    target, *same = i.operands[0].split("|")
-    t, p = values.temporary(), values.temporary()
-    value = values.value(i.operands[1], kinds_of(i)[-1])
-    made = [f"{t}, {p} = cuda.match_all_sync({values.value(i.operands[2], 'u32')}, {value})"]
-    return made + [values.set(target, "u32", t)] + [values.set(x, "pred", p) for x in same]
+    value, mask = values.value(i.operands[1], kinds_of(i)[-1]), values.value(i.operands[2], "u32")
+    return _pair(values, i, "u32", f"cuda.match_all_sync({mask}, {value})")
 
 
 def do_redux(values, i):
@@ -106,7 +106,7 @@ def do_cp(values, i):
         where = f"{values.address(o[0], 'shared')}, {values.value(place[0], 'u64')}, ({coords},)"
         bar, mask = values.address(bar, "shared"), values.value(mask, "u32")
         return [f"load_im2col({where}, {bar}, ({more},), {mask})"]
-    return _unknown(i)
+    raise BadPtx(f"{i.opcode} {', '.join(o)}")
 
 
 def _cp_async(values, i):
@@ -123,10 +123,6 @@ def _cp_async(values, i):
     else:
         size = values.value(more[0], "u32")
     return [f"copy_async({values.address(dst, 'shared')}, {values.address(src, '')}, {size}, {width})"]
-
-
-def _unknown(i):
-    raise BadPtx(f"{i.opcode} {', '.join(i.operands)}")
 
 
 # --- products of warpgroups -----------------------------------------------------------------------------
@@ -186,15 +182,12 @@ def do_call(values, i):
     operands = [o for o in i.operands if o]
     results = split(operands.pop(0).strip("()")) if operands[0].startswith("(") else []
     name, args = operands[0], split(operands[1].strip("()")) if len(operands) > 1 else []
-    if name in ("__assertfail", "vprintf"):
-        given = ", ".join(map(values.buffer, args))
-        if name == "__assertfail":
-            return [f"assertion_failed({given})"]
-        call = f"printed({given}, local)"
-        return [f"{values.buffer(results[0])} = {call}" if results else call]
     if name in values.registers:
         raise BadPtx(f"a call through the register {name}, as of a function pointer,")
-    call = f"{values.callee(name)}({', '.join(map(values.buffer, args))})"
+    given = ", ".join(map(values.buffer, args))
+    if name == "__assertfail":
+        return [f"assertion_failed({given})"]
+    call = f"printed({given}, local)" if name == "vprintf" else f"{values.program.function(name)}({given})"
     return [f"{values.buffer(results[0])} = {call}" if results else call]
 
 

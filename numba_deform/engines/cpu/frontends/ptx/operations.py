@@ -78,29 +78,17 @@ def elected(mask):
     return lane, lane == thread.lane
 
 
-@kernel_function
-def warpgroup_fence():
-    cpu().fence_registers()
+def _of_thread(method):
+    return lambda *args: getattr(cpu(), method)(*args)
 
 
-@kernel_function
-def warpgroup_commit():
-    cpu().commit_products()
-
-
-@kernel_function
-def warpgroup_wait(pending):
-    cpu().wait_products(pending)
-
-
-@kernel_function
-def warpgroup_product(types, columns, sums, a, factors):
-    return cpu().multiply_registers(types, columns, sums, a, factors)
-
-
-@kernel_function
-def warp_product(rows, depth, types, a, b, c, limit):
-    return cpu().multiply_fragments(rows, depth, types, a, b, c, limit)
+for _name, _method in {
+    "warpgroup_fence": "fence_registers", "warpgroup_commit": "commit_products",
+    "warpgroup_wait": "wait_products", "warpgroup_product": "multiply_registers",
+    "warp_product": "multiply_fragments", "replace_map": "replace_map", "publish_map": "publish_map",
+    "cache_policy": "create_policy",
+}.items():  # fmt: skip
+    FUNCTIONS[_name] = _of_thread(_method)
 
 
 @kernel_function

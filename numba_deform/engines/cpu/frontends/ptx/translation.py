@@ -46,9 +46,6 @@ class Translator(Values):
             watch = RegisterWatch(self.parts, self.targets, self.name_for("held"))
             self.watch = watch if watch.is_needed else None
 
-    def is_read(self, register):
-        return register in self.uses
-
     def decides(self, register):
         """Whether what a thread does depends on a register, or on what is computed from it, as on a flag; what
         floats come to is none."""
@@ -90,9 +87,6 @@ class Translator(Values):
         if name not in self.buffers:
             raise BadPtx(f"{name}, which is no parameter of a call")
         return self.buffers[name]
-
-    def callee(self, name):
-        return self.program.function(name)
 
     # --- statements ---------------------------------------------------------------------------------
     def statements(self, i):
@@ -329,8 +323,8 @@ class Program:
     """An entry with the functions that it calls, as the text of one Python function. ``lines``: (text, place in
     the source); ``known``: names that the text may use."""
 
-    def __init__(self, module, entry, known, place_of, parameters=(), language="ptx"):
-        self.module, self.entry, self.known, self.place_of = module, entry, known, place_of
+    def __init__(self, module, entry, known, place, parameters=(), language="ptx"):
+        self.module, self.entry, self.known, self.place = module, entry, known, place
         self.language = language
         self.lines, self.names = [], {*known, "pc", "local", "cuda", "float32"}
         self.params = {}
@@ -349,9 +343,6 @@ class Program:
 
     def _name(self, wanted):
         return python_name(wanted, self.names)
-
-    def place(self, i):
-        return self.place_of(i)
 
     def addresses_of(self, function):
         """{variable that a function names: (expression of its address, its space)}"""

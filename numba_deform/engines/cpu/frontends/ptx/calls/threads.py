@@ -66,22 +66,7 @@ def barrier_bytes(what, address, count):
     thread.block.cluster.mbarrier_bytes(thread, address, sign * int(count))
 
 
-# --- tensor maps, copies ------------------------------------------------------------------------------
-@kernel_function
-def replace_map(address, field, value, ordinal):
-    cpu().replace_map(address, field, value, ordinal)
-
-
-@kernel_function
-def publish_map(dst, src):
-    cpu().publish_map(dst, src)
-
-
-@kernel_function
-def cache_policy(priority, fraction):
-    return cpu().create_policy(priority, fraction)
-
-
+# --- copies -------------------------------------------------------------------------------------------
 @kernel_function
 def copy_async(dst, src, size, width):
     """cp.async of ``width`` bytes, of which ``size`` come from ``src``, and the others are zeros."""
