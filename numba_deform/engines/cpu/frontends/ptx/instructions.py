@@ -176,6 +176,13 @@ def only(i, known):
             raise BadPtx(f"{i.opcode}: .{part}")
 
 
+def finished(text, options):
+    """The expression of a float32 with what its options do to it in the end."""
+    for option, function in (("ftz", "flushed"), ("sat", "saturated")):
+        text = f"{function}({text})" if option in options else text
+    return text
+
+
 def by_row(values, i):
     """The statements of an instruction that the table has; None for any other."""
     kind = (kinds_of(i) or ["b32"])[-1]
@@ -191,8 +198,7 @@ def by_row(values, i):
         operands = [f"flushed({o})" for o in operands]
     text = row.text.format(*operands, bits=bits_of(kind), signed=is_signed(kind))
     result = {"": kind, "b": f"b{bits_of(kind)}", "wide": wide(kind)}.get(row.result, row.result)
-    for mode, function in (("ftz", "flushed"), ("sat", "saturated")):
-        text = f"{function}({text})" if mode in modes else text
+    text = finished(text, modes)
     exact = i.root in EXACT and row.result in ("", "b") and not is_signed(kind)
     exact |= i.parts[:2] == ["mul", "wide"] and not is_signed(kind)
     return [values.set(i.operands[0], result, text, exact)]

@@ -59,11 +59,19 @@ def rounded(x, kind, mode="rn", zero=0.0):
 
 
 def _root(x):
-    """The square root of a Fraction to 200 bits, odd in the last where it is not exact."""
+    """The square root; of a Fraction to 200 bits, odd in the last where it is not exact."""
+    if not isinstance(x, Fraction):
+        return np.sqrt(x)
     whole = x.numerator * x.denominator << 400
     root = math.isqrt(whole)
     exact = root * root == whole
     return Fraction(2 * root + (not exact), (x.denominator << 200) * 2)
+
+
+OPERATIONS = {  # of floats of NumPy's, and of Fractions
+    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y,
+    "fma": lambda x, y, z: x * y + z, "rcp": lambda x: 1 / x, "sqrt": _root,
+}  # fmt: skip
 
 
 def exactly(name, mode, xs):
@@ -71,18 +79,12 @@ def exactly(name, mode, xs):
     is where it is one)"""
     xs = [float(x) for x in xs]
     with np.errstate(all="ignore"):
-        plain = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
-                 "rcp": lambda x: np.divide(1.0, x), "fma": lambda x, y, z: x * y + z}[name]  # fmt: skip
-        rough = float(plain(*map(np.float64, xs)))
+        rough = float(OPERATIONS[name](*map(np.float64, xs)))
     special = not all(map(math.isfinite, xs)) or name in ("div", "rcp") and xs[-1] == 0
     if special or name == "sqrt" and xs[0] <= 0:
         return rough, rough
     zero = MIRRORED[name](*xs) if mode == "rm" and name in MIRRORED else rough if rough == 0 else 0.0
-    xs = [Fraction(x) for x in xs]
-    result = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
-              "div": lambda x, y: x / y, "sqrt": _root, "rcp": lambda x: 1 / x,
-              "fma": lambda x, y, z: x * y + z}[name](*xs)  # fmt: skip
-    return result, zero
+    return OPERATIONS[name](*map(Fraction, xs)), zero
 
 
 @number
@@ -103,6 +105,15 @@ def _bits(x, kind):
         return NAN[kind]
     with np.errstate(all="ignore"):
         return int(np.array(x, HALVES[kind]).view(np.uint16))
+
+
+def _limited(x, kind, options):
+    """A result within what an instruction's options leave of it."""
+    if "satfinite" in options and math.isinf(x):
+        x = math.copysign(FORMATS[kind].largest, x)
+    if "sat" in options:
+        x = min(max(0.0, x), 1.0) if x == x else 0.0
+    return max(0.0, x) if "relu" in options and x == x else x
 
 
 def _flush(x, kind):
@@ -139,11 +150,7 @@ def _half(name, kind, options, xs):
         result = rounded(exact, kind, "rn", zero)
     if "ftz" in options:
         result = _flush(result, kind)
-    if "sat" in options:
-        result = min(max(0.0, result), 1.0) if result == result else 0.0
-    if "relu" in options:
-        result = max(0.0, result) if result == result else result
-    return _bits(result, kind)
+    return _bits(_limited(result, kind, options), kind)
 
 
 @number
@@ -158,13 +165,7 @@ def of_halves(name, kind, options, *words):
 def half_of(x, kind, mode, options):
     """The bits of a number as f16 or bf16."""
     result = rounded(x if isinstance(x, int) else float(x), kind, mode)
-    if "satfinite" in options and math.isinf(result):
-        result = math.copysign(FORMATS[kind].largest, result)
-    if "sat" in options:
-        result = min(max(0.0, result), 1.0) if result == result else 0.0
-    if "relu" in options:
-        result = max(0.0, result) if result == result else result
-    return _bits(result, kind)
+    return _bits(_limited(result, kind, options), kind)
 
 
 @number
@@ -180,11 +181,7 @@ def tf32_of(x, mode, options):
     a NaN keeps its upper bits."""
     if x != x:
         return u32_of(x) & 0xFFFFE000 if mode == "rna" else 0x7FFFE000
-    result = rounded(float(x), "tf32", mode)
-    if "satfinite" in options and math.isinf(result):
-        result = math.copysign(FORMATS["tf32"].largest, result)
-    if "relu" in options:
-        result = max(0.0, result)
+    result = _limited(rounded(float(x), "tf32", mode), "tf32", options)
     return int(np.float32(result).view(np.uint32))
 
 
@@ -193,12 +190,7 @@ def bytes_of(kind, options, low, high):
     """The bits of two numbers as e4m3 or e5m2, which go to the largest where they are too large."""
     out = 0
     for n, x in enumerate((low, high)):
-        x = float(x)
-        if "relu" in options and not x > 0:
-            x = x if x != x else 0.0
-        result = rounded(x, kind)
-        if math.isinf(result):
-            result = math.copysign(FORMATS[kind].largest, result)
+        result = _limited(rounded(float(x), kind), kind, ("satfinite", *options))
         bits = 0x7F if result != result else int(np.array(result, BYTES[kind]).view(np.uint8))
         out |= bits << 8 * n
     return out
@@ -208,8 +200,8 @@ def bytes_of(kind, options, low, high):
 def halves_of_bytes(kind, options, word):
     """Two f16 of two e4m3 or e5m2, which they hold exactly."""
     numbers = np.array([int(word) & 0xFFFF], np.uint16).view(BYTES[kind]).astype(np.float64)
-    numbers = [max(0.0, x) if "relu" in options and x == x else x for x in map(float, numbers)]
-    return _bits(numbers[0], "f16") | _bits(numbers[1], "f16") << 16
+    low, high = (_bits(_limited(float(x), "f16", options), "f16") for x in numbers)
+    return low | high << 16
 
 
 @number

@@ -124,11 +124,10 @@ def _atomic(values, i, target, operands, words):
     given = [values.value(x, f"b{bits_of(kind)}") for o in operands[1:] for x in words_of(o)]
     place = f"{space!r}, {values.address(operands[0], space)}"
     orders = f"{order in ('acquire', 'acq_rel')}, {order in ('release', 'acq_rel')}, {is_wide}"
-    if count == 1:
-        call = f"atomic({name!r}, {kind!r}, {place}, {orders}, {', '.join(given)})"
+    call = f"atomic{'_vector' * (count > 1)}({name!r}, {kind!r}, {place}, {orders}, {', '.join(given)})"
+    if count == 1 or target == "_":
         return [values.set(target, f"b{bits_of(kind)}", call)]
-    call = f"atomic_vector({name!r}, {kind!r}, {place}, {orders}, {', '.join(given)})"
-    return values.set_all(words_of(target), f"b{bits_of(kind)}", call) if target != "_" else [call]
+    return values.set_all(words_of(target), f"b{bits_of(kind)}", call)
 
 
 def do_isspacep(values, i):

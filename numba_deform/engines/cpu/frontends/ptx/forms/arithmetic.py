@@ -1,7 +1,7 @@
 """Arithmetic whose form is no row of ``instructions``: carries, other roundings than to nearest, options of
 halves and of minima, products of parts of words, conversions to and from formats of 8 bits."""
 
-from ..instructions import HALVES, class_of, compared_floats, kinds_of, number, only
+from ..instructions import HALVES, class_of, compared_floats, finished, kinds_of, number, only
 from ..parser import SIZES
 from ..values import bits_of, is_signed, mask_of
 
@@ -51,9 +51,8 @@ def do_float(values, i):
     only(i, (mode, "ftz", "sat"))
     given = [values.value(x, kind) for x in i.operands[1:]]
     given = [f"flushed({x})" for x in given] if "ftz" in options else given
-    text = f"arithmetic({name!r}, {kind!r}, {mode!r}, {', '.join(given)})"
-    text = f"flushed({text})" if "ftz" in options else text
-    return [values.set(i.operands[0], kind, f"saturated({text})" if "sat" in options else text)]
+    text = finished(f"arithmetic({name!r}, {kind!r}, {mode!r}, {', '.join(given)})", options)
+    return [values.set(i.operands[0], kind, text)]
 
 
 def _halves(values, i, name, kind, options):
