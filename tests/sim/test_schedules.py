@@ -43,13 +43,13 @@ def others(monkeypatch):
     taken = []
     monkeypatch.setattr(processes, "_idle_cores", lambda: 2)
     monkeypatch.setattr(processes, "PAYS", 0)
-    plain = processes._Pool.start
+    plain = processes.ProcessPoolExecutor.submit
 
-    def start(pool, numbers):
-        taken.extend(numbers)
-        return plain(pool, numbers)
+    def submit(pool, run, number):
+        taken.append(number)
+        return plain(pool, run, number)
 
-    monkeypatch.setattr(processes._Pool, "start", start)
+    monkeypatch.setattr(processes.ProcessPoolExecutor, "submit", submit)
     return taken
 
 

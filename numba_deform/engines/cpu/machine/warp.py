@@ -50,9 +50,6 @@ class Warp:
         tids = [t.tid for t in parked]
         return parked[0].fault_at(faults.WarpDivergence, what, first, threads=tids)
 
-    def _complete(self, mask, values):
-        return len(values) == (mask & self.alive).bit_count()
-
     def _finish(self, mask, entry):
         kind, _, values, parked = entry
         del self.pending[mask]
@@ -83,5 +80,5 @@ class Warp:
     def lane_exits(self, lane):
         self.alive &= ~(1 << lane)
         for mask, entry in list(self.pending.items()):
-            if mask >> lane & 1 and self._complete(mask, entry[2]):
+            if mask >> lane & 1 and len(entry[2]) == (mask & self.alive).bit_count():
                 self._finish(mask, entry)

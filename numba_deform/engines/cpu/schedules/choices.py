@@ -88,7 +88,6 @@ class Effect(NamedTuple):
     held: object = 0
 
 
-
 class Step:
     """One step of ``actor``: an event of the exploration."""
 

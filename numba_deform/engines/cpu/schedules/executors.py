@@ -15,6 +15,7 @@ from dataclasses import fields
 import cloudpickle
 import numpy as np
 
+from ...gpu.in_place import owner_of
 from ...tensormap import TensorMap, TensorMapArray
 from ..frontends.numba_python import cuda_module
 from ..memory.scalars import bounds_of, start_of
@@ -57,13 +58,14 @@ def run_piece(sent, numbers, landing, new_report):
     """In a worker: what each schedule adds to the report; None if it is to be run where others can see it."""
     with ONE_AT_A_TIME:
         grid = launch_of(sent)
+        return [clean(totals_of, number, grid, landing, new_report) for number in numbers]
 
-        def one(number):
-            totals = new_report()
-            grid.run(number, landing, False, totals)
-            return totals
 
-        return [clean(one, number) for number in numbers]
+def totals_of(number, grid, landing, new_report):
+    """What a schedule adds to the report."""
+    totals = new_report()
+    grid.run(number, landing, False, totals)
+    return totals
 
 
 def clean(run, *args):
@@ -129,9 +131,7 @@ class _Pickler(cloudpickle.Pickler):
 
     def _array(self, array):
         """An array as a view of the one whose memory it is; that one as its bytes."""
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
+        owner = owner_of(array)
         looks = array.shape, array.dtype, array.strides, array.flags.writeable
         start = start_of(array)
         if owner is not array:
@@ -156,9 +156,7 @@ def _owner(held, place, *looks):
 
 def _view(owner, offset, shape, dtype, strides, writeable):
     """An array whose first element lies ``offset`` bytes behind that of ``owner``."""
-    memory = owner
-    while isinstance(memory.base, np.ndarray):
-        memory = memory.base
+    memory = owner_of(owner)
     array = np.ndarray(shape, dtype, memory, start_of(owner) + offset - start_of(memory), strides)
     array.flags.writeable = writeable
     return array

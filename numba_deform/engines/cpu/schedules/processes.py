@@ -5,7 +5,6 @@ another process met anything but a clean end (a fault, a time limit, something t
 once more here, which then does what it does; and the last one is always run here, for its arrays and events.
 """
 
-import contextlib
 import multiprocessing
 import os
 import sys
@@ -17,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
-from ..frontends.numba_python import arguments, cuda_module
+from ..frontends.numba_python import arguments
 from ..memory.scalars import bounds_of
 from . import executors
 
@@ -41,9 +40,12 @@ def to_run(grid, numbers, report, landing, executor=None):
         yield from rest
         return
     sys.stdout.flush()
-    begin = grid, landing, type(report)
-    with contextlib.closing(_Pool(ProcessPoolExecutor(processes, get_context("fork"), _begin, begin))) as pool:
-        for number, future in pool.start(rest[:-1]):
+    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (grid, landing, type(report)))
+    try:
+        with warnings.catch_warnings():  # of threads below Python, such as NumPy's, which are idle
+            warnings.simplefilter("ignore", DeprecationWarning)
+            futures = [(number, pool.submit(_one, number)) for number in rest[:-1]]
+        for number, future in futures:
             try:
                 totals = future.result()
             except BrokenProcessPool:
@@ -53,38 +55,18 @@ def to_run(grid, numbers, report, landing, executor=None):
             else:
                 report.add(totals)
         yield rest[-1]
+    finally:  # also when nobody wants the results any more
+        pool.shutdown(cancel_futures=True)
 
 
-class _Pool:
-    """The processes, which are given up when nobody wants their results any more."""
-
-    def __init__(self, executor):
-        self.executor = executor
-
-    def start(self, numbers):
-        with warnings.catch_warnings():  # of threads below Python, such as NumPy's, which are idle
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return [(number, self.executor.submit(_one, number)) for number in numbers]
-
-    def close(self):
-        self.executor.shutdown(cancel_futures=True)
-
-
-def _begin(grid, landing, new_report):
+def _begin(grid, *more):
     global _mine
-    _mine = grid, landing, new_report
-    cuda_module.PRINTS, grid.progress = False, None
+    _mine, grid.progress = (grid, *more), None
 
 
 def _one(number):
     """What schedule ``number`` adds to the report; None if it is to be run where others can see it."""
-    grid, landing, new_report = _mine
-    totals = new_report()
-    try:
-        grid.run(number, landing, False, totals)
-    except (Exception, cuda_module.Prints):
-        return None
-    return totals
+    return executors.clean(executors.totals_of, number, *_mine)
 
 
 def _idle_cores():

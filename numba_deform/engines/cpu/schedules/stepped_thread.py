@@ -63,12 +63,8 @@ def _wait(thread, address, parity, suspend, token=None):
     return operation.of_barrier(address, parity, token, suspend)
 
 
-def _tensor_load(thread, dst, address, coords, bar, *_):
-    return _copy(thread, bar)
-
-
-def _copy(thread, *args):
-    return Operation(lambda: [Effect(("mbarrier", int(args[-1]) & WORD, thread.block.rank), "read")])
+def _copy(thread, dst, src, what, bar, *_):
+    return Operation(lambda: [Effect(("mbarrier", int(bar) & WORD, thread.block.rank), "read")])
 
 
 def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=lambda: False):
@@ -254,7 +250,7 @@ VISIBLE = {
     "mbarrier_arrive_state": _on_barrier("write"),
     "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
     "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait,
-    "tensor_load": _tensor_load, "bulk_load": _copy,
+    "tensor_load": _copy, "bulk_load": _copy,
     "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
     "atomic": _atomic, "atomic_word": _atomic_word,
     "atomic_add": _atomic_add,
