@@ -106,22 +106,20 @@ class Block(Scheduler):
         for t in tids:
             self.threads[t].foreign = foreign
 
-    def record(self, kind, thread, start, end, barrier, phase=None, size=0, dst=0, site=None):
+    def record(self, kind, thread, start, end, about, phase=None, size=0, dst=0, site=None):
+        """``about``: a barrier, or the name of what is none."""
         if self.events is not None:
             site = site or thread.site()
-            phase = barrier.phase if phase is None else phase
+            phase, name = about.phase if phase is None else phase, getattr(about, "name", about)
             who, line = (self.index, thread.warp, thread.lane), origin(site)[1] if site else 0
-            self.events.append(Event(kind, start, end, *who, barrier.name, phase, size, dst, line))
+            self.events.append(Event(kind, start, end, *who, name, phase, size, dst, line))
 
     def launch_copy(self, copy, deliver):
         copy.deliver, copy.due = deliver, self._due()
         if self.events is not None and copy.barrier is None:
-            thread = self.threads[copy.tid]
-            who, about = (self.index, thread.warp, thread.lane), (copy.size, copy.address)
-            line, when = origin(copy.site)[1] if copy.site else 0, (thread.time, thread.time)
-            what = copy.what.partition(" at ")[0]  # without its place
-            self.unwaited[copy] = len(self.events)
-            self.events.append(Event("async", *when, *who, what, copy.phase, *about, line))
+            thread, what = self.threads[copy.tid], copy.what.partition(" at ")[0]  # without its place
+            self.unwaited[copy], moment = len(self.events), (thread.time, thread.time)
+            self.record("async", thread, *moment, what, copy.phase, copy.size, copy.address, copy.site)
         self.execution.copies_issued += copy.size > 0  # an arrival left to copies is none itself
         if copy.due and (not self.copies or self.copies[-1].due <= copy.due):
             self.copies.append(copy)

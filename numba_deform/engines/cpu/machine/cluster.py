@@ -205,8 +205,7 @@ class Cluster:
             raise fault
         if drop:
             barrier.drop(thread)
-        if thread.block.events is not None:
-            thread.block.record("arrive", thread, thread.time, thread.time, barrier)
+        thread.block.record("arrive", thread, thread.time, thread.time, barrier)
         barrier.arrive_from_afar(thread, count)
         self._changed(thread, block)
         if not barrier.pending:

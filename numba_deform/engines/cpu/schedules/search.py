@@ -202,12 +202,15 @@ class Search(Schedule):
         A step that ended the wait has one order with the look only. Those before it need
         not have: the look may see what was there earlier, such as another phase of the same parity.
         """
-        past = cover = self.before.get(actor, 0)
-        races = []
+        past = self.before.get(actor, 0)
+        return self._with_races(touches, past, past, [], looks)
+
+    def _with_races(self, touches, past, cover, races, looks=None):
+        """The same three with what conflicts with ``touches``."""
         for other in self._conflicting(touches):
             behind = self.pasts[other] | 1 << other
             past |= behind
-            if not cover >> other & 1 and not self._needed(other, looks):
+            if not cover >> other & 1 and other not in races and not self._needed(other, looks):
                 races.append(other)
                 cover |= behind
         return past, cover, races
@@ -219,13 +222,7 @@ class Search(Schedule):
             for other, touch in self.touched.get(thing, ()):
                 if touch.kind == "arrive" and touch.held == phase:
                     cover |= self.pasts[other] | 1 << other
-        for other in self._conflicting(step.after):
-            behind = self.pasts[other] | 1 << other
-            past |= behind
-            if not cover >> other & 1 and other not in races:
-                races.append(other)
-                cover |= behind
-        return past
+        return self._with_races(step.after, past, cover, races)[0]
 
     def _conflicting(self, touches):
         """The numbers of earlier steps that conflict with ``touches``, the latest first."""

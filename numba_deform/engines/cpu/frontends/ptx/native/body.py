@@ -55,9 +55,6 @@ class Body(Expressions):
     def lower(self):
         self.routine_body(self.tree.body)
 
-    def leave_if(self, condition):
-        self.maker.leave_if(condition)
-
     def site(self, node):
         """The number of a call's place."""
         return self.maker.site(self.found, node.lineno, node is not self.dropped)

@@ -13,6 +13,10 @@ from .expressions import Expressions
 from .numbers import Whole, chosen, compared, known, resized, unsigned, whole
 
 BUILTINS = Expressions.builtins
+NAMES = {  # of LLVM, and of ``approximated``
+    "popc": "ctpop", "clz": "ctlz", "brev": "bitreverse", "fma32": "fma", "fma": "fma", "copysign": "copysign",
+    "sqrt": "sqrt", "rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil", "ex2": "exp2", "lg2": "log2",
+}  # fmt: skip
 
 
 def builtin(*names):
@@ -76,9 +80,8 @@ def _divided_integers(body, call, values):
 @builtin("popc", "clz", "brev")
 def _of_bits(body, call, values):
     width = whole(values[1]).constant
-    value, name = resized(body.builder, whole(values[0]), width), call.func.id
-    made = library(body, {"popc": "ctpop", "clz": "ctlz", "brev": "bitreverse"}[name], value)
-    return unsigned(made) if name == "brev" else Whole(made, 0, width)
+    made = library(body, NAMES[call.func.id], resized(body.builder, whole(values[0]), width))
+    return unsigned(made) if call.func.id == "brev" else Whole(made, 0, width)
 
 
 @builtin("bfind")
@@ -232,25 +235,19 @@ def _rcp(body, call, values):
     return _divided(body, call, [ir.Constant(values[0].type, 1.0), *values])
 
 
-@builtin("fma32", "fma")
-def _fma(body, call, values):
-    return library(body, "fma", *values)
-
-
-@builtin("copysign")
-def _copysign(body, call, values):
-    return library(body, "copysign", *values)
+@builtin("fma32", "fma", "copysign")
+def _of_library(body, call, values):
+    return library(body, NAMES[call.func.id], *values)
 
 
 @builtin("sqrt", "rni", "rzi", "rmi", "rpi")
 def _rounded(body, call, values):
-    name = {"sqrt": "sqrt", "rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}[call.func.id]
-    return _as(body, library(body, name, *_doubles(body, *values)), values[0].type)
+    return _as(body, library(body, NAMES[call.func.id], *_doubles(body, *values)), values[0].type)
 
 
 @builtin("ex2", "lg2")
 def _approximated(body, call, values):
-    return approximated({"ex2": "exp2", "lg2": "log2"}[call.func.id])(body, values[0])
+    return approximated(NAMES[call.func.id])(body, values[0])
 
 
 @builtin("flushed")
@@ -269,8 +266,7 @@ def _saturated(body, call, values):
 
 @builtin("whole")
 def _whole(body, call, values):
-    mode, low, high = values[1].value, whole(values[2]).constant, whole(values[3]).constant
-    name = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}[mode]
+    name, low, high = NAMES[values[1].value], whole(values[2]).constant, whole(values[3]).constant
     (x,), width = _doubles(body, values[0]), numbers.width_of(low, high)
     return Whole(saturating(body.builder, library(body, name, x), ir.IntType(width), low < 0), low, high)
 

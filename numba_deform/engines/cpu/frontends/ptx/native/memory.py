@@ -155,8 +155,8 @@ def _wherever(body, space, address, buffer, size, elsewhere, here):
         last = buffer.size - size
         odd = builder.and_(first, ir.Constant(I64, size - 1))
         if last < 0:
-            body.leave_if(ir.Constant(I1, 1))
-        body.leave_if(builder.or_(_is_not_zero(body, odd), builder.icmp_unsigned(
+            body.maker.leave_if(ir.Constant(I1, 1))
+        body.maker.leave_if(builder.or_(_is_not_zero(body, odd), builder.icmp_unsigned(
             ">", first, ir.Constant(I64, max(last, 0)))))  # fmt: skip
         start = builder.ptrtoint(buffer.slot, I64)  # llvmlite's pointers to arrays take no other type
         return here(builder.inttoptr(builder.add(start, first), ir.PointerType()))
