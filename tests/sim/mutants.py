@@ -57,9 +57,9 @@ TABLE = Path(__file__).with_name("mutants.json")
 # A line belongs to the pipeline if it calls one of these,
 CALLS = """
     mbarrier_init init_barriers fence_mbarrier_init fence_proxy_tensormap_acquire_sys prefetch_tensormap
-    acquire_maps syncthreads syncwarp
+    acquire_maps syncthreads syncwarp fence_proxy_async
     mbarrier_arrive mbarrier_arrive_expect_tx mbarrier_try_wait_parity mbarrier_wait
-    acquire commit wait release first_state advance advance_both make_advance full_barrier
+    acquire commit wait release arrive first_state advance advance_both make_advance full_barrier
     ld_acquire_cta_shared_b32 atom_exch_release_cta_shared_b32 flag_set flag_wait flag_of
     acquire_stage release_stage release_in_warp
     cp_async_bulk_tensor_3d cp_async_bulk_tensor_5d load_box map_of issue take_step
