@@ -292,7 +292,7 @@ def acquires_without_its_block(data: u64, out: u64, flag: u64):
 
 
 @wrong(
-    faults.DataRace, source="PTX ISA, section 8.8: an acquire, or a fence behind the read", grid=2,
+    faults.DataRace, source="PTX ISA section 8.8: an acquire, or a fence behind the read", grid=2,
     block=64, args=words(64, 64, 1), expect=lambda data, out, flag: [(out, np.arange(64))],
     names=("flag[", "relaxed load", "acquires nothing", "cuda.threadfence()", "ld_acquire_gpu_global_b32"),
 )  # fmt: skip
@@ -314,7 +314,7 @@ def polls_relaxed(data: u64, out: u64, flag: u64):
 
 
 @wrong(
-    faults.DataRace, source="PTX ISA, section 8.9.3: fences of which one comes behind a barrier of the block", grid=2,
+    faults.DataRace, source="PTX ISA section 8.9.3: fences of which one comes behind a barrier of the block", grid=2,
     block=64, args=words(64, 64, 1), expect=lambda data, out, flag: [(out, np.arange(64))],
     names=("flag[", "relaxed load", "acquires nothing", "cuda.threadfence() behind"),
 )  # fmt: skip
@@ -335,7 +335,7 @@ def polls_relaxed_behind_fences_of_all(data: u64, out: u64, flag: u64):
 
 
 @wrong(
-    faults.DataRace, source="PTX ISA, section 8.8: release and acquire patterns", grid=2, block=64,
+    faults.DataRace, source="PTX ISA section 8.8: release and acquire patterns", grid=2, block=64,
     args=lambda: [*words(64, 64, 64)(), np.zeros(1, np.uint32)],
     expect=lambda data, buffer, out, flag: [(out, data)],
     names=("flag[0]", "st_release_gpu_global_b32", "cuda.threadfence() behind", "ld_acquire_gpu_global_b32"),
