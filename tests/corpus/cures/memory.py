@@ -314,7 +314,7 @@ def polls_relaxed(data: u64, out: u64, flag: u64):
 
 
 @wrong(
-    faults.DataRace, source="PTX ISA section 8.9.3: fences of which one comes behind a barrier of the block", grid=2,
+    faults.DataRace, source="PTX ISA section 8.9.3: a fence before a barrier", grid=2,
     block=64, args=words(64, 64, 1), expect=lambda data, out, flag: [(out, np.arange(64))],
     names=("flag[", "relaxed load", "acquires nothing", "cuda.threadfence() behind"),
 )  # fmt: skip
