@@ -152,8 +152,8 @@ class MBarrier:
             fault.cure += f"Announce {total} bytes there: the full box of every copy, elements outside the "
             fault.cure += "tensor too; of a multicast, each block announces what all blocks send it."
             if copy.generic:
-                fault.cure = f"Announce {total} bytes there, or more where others are still to send: {copy.size} "
-                fault.cure += f"by each {copy.what}."
+                fault.cure = f"Announce {total} bytes there, or more where others are still to send: "
+                fault.cure += f"{copy.size} by each {copy.what}."
         return fault
 
     def deliver(self, copy, landing):
