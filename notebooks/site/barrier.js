@@ -37,13 +37,25 @@ class Barrier {
         Object.assign(this, {arrived: new Map(), last: new Map(), older: new Map(), copied: false, lastCopied: false});
         // {thread: what it arrived by last}, and {thread: what it arrived by at first and again} in these phases
         Object.assign(this, {by: new Map(), twice: new Map(), lastTwice: new Map()});
+        this.alone = new Map(); // {thread: its clock} of bytes that were announced in this phase without an arrival
     }
     state() { return `phase ${this.phase}, pending ${this.pending} of ${this.expected}, tx-count ${this.tx}`; }
     over(thread) { return this.machine.clocks[thread][this.entry] || 0; }
-    expect(thread, bytes) {
+    announce(thread, bytes) {
         if (!(bytes >= 0 && bytes <= MOST)) throw new Fault("BadCount", `expects ${bytes} bytes on ${this.name}`, this);
         this.addBytes(bytes);
+    }
+    expect(thread, bytes) { // with no arrival: the phase must not be over before
+        const held = this.tx > 0; // by bytes that no copy brings yet
+        this.announce(thread, bytes);
+        if (this.over(thread) < this.phase) throw this.late(thread, this.phase - 1);
+        if (!held) this.alone.set(thread, this.machine.clocks[thread][thread]);
         this.completeIfDone();
+    }
+    late(thread, phase) {
+        const what = `announces bytes on ${this.name} with no arrival after it in that phase: phase ${phase} may be over ` +
+            "before this, which then counts in the next";
+        return Object.assign(new Fault("UnobservedPhase", what, this), {who: this.machine.named([thread])});
     }
     complete(bytes) {
         this.addBytes(-bytes);
@@ -76,7 +88,8 @@ class Barrier {
         this.completeIfDone();
     }
     arriveExpect(thread, bytes) {
-        this.expect(thread, bytes);
+        this.announce(thread, bytes);
+        this.completeIfDone();
         this.arrive(thread, 1, "arrive.expect_tx");
     }
     unobserved(thread, by) {
@@ -122,6 +135,8 @@ class Barrier {
         if (this.tx < 0)
             throw new Fault("MoreBytesThanExpected", `${-this.tx} bytes more than expected have landed on ${this.name} ` +
                 `in phase ${this.phase}, and all ${this.expected} arrivals are in`, this);
+        for (const [thread, clock] of this.alone) if ((this.gathered[thread] || 0) < clock) throw this.late(thread, this.phase);
+        this.alone.clear();
         this.phase += 1;
         this.pending = this.expected;
         this.older = this.lastCopied ? null : this.last;

@@ -53,7 +53,7 @@ class Table { // what both games have: buttons, what has happened, a fault that 
     end(who, fault) {
         const rule = this.rules[fault.kind];
         this.fault.replaceChildren(
-            make("b", {}, fault.kind), `: ${fault.own ? `${who} ` : ""}${fault.message}.`,
+            make("b", {}, fault.kind), `: ${fault.own ? `${fault.who ?? who} ` : ""}${fault.message}.`,
             ...[["state", fault.state], ["rule", rule.rule], ["cure", rule.cure]].filter(([, text]) => text)
                 .map(([name, text]) => make("div", {}, make("i", {}, `${name} `), text)));
         for (const button of this.root.querySelectorAll("button:not([data-do=again])")) button.disabled = true;

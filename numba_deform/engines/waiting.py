@@ -27,6 +27,7 @@ class Wait:
     by: tuple[int, ...] = ()  # the threads that could end it, as far as is known
     why: str = ""  # how that is known: "arrived here before"; without any, why nobody is known
     root: bool = False  # whether the cause is here for sure, whatever the threads of ``by`` wait for
+    certain: bool = False  # whether that holds whatever else has such a cause, too
     # How deep in branches and loops its line stands: an operation for many in a branch of a few is more likely
     # the cause than one that all come to.
     depth: int = 0
@@ -144,6 +145,6 @@ def blame(waits):
     edges = _edges(waits)
     roots = [w for i, w in enumerate(waits) if w.root or not edges[i] - {i}]
     if roots:
-        return min(roots, key=lambda wait: (not wait.cure, wait.threads[0]))
+        return min(roots, key=lambda wait: (not wait.certain, not wait.cure, wait.threads[0]))
     roots = [w for i, w in enumerate(waits) if _circle_from(edges, i)]
     return min(roots, key=lambda wait: (not wait.cure, -wait.depth, wait.threads[0]))

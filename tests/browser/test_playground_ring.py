@@ -72,7 +72,8 @@ mad.wide.u32 z, x, 128, data;
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [d], [z], 128, [b];
 bra done;
 read: ld.shared.u32 r, [d]; bra done;
-release: mbarrier.arrive.shared::cta.b64 z, [b];
+release: fence.proxy.async.shared::cta;
+mbarrier.arrive.shared::cta.b64 z, [b];
 """ + NEXT
 
 # The same in the page: [looks, how many clicks were done, the kind of fault or ""]

@@ -79,7 +79,8 @@ class Waited:
         root = any(t.dead for t in self.of(by))
         if not barrier.pending:
             by, root = barrier.issuers, True
-            why = "issued copies here before" if by else "no thread has issued a copy here"
+            why = "no thread has issued a copy here" if not barrier.last_copy else (
+                "issued copies here before" if by else "all bytes so far came from other blocks")
         elif not by and (barrier.far or barrier.last_far) and not self.done | barrier.arrivers:
             why = "all arrivals so far came from other blocks"
         elif not by:  # whose arrival is missing is not known
@@ -87,17 +88,36 @@ class Waited:
             by = late.difference(self.here) or late
             why = "not arrived in this phase" if by else ""
         cure = next((cure for find in self.CURES if (cure := find(self, barrier))), "")
-        return {"by": tuple(sorted(by)), "why": why, "root": root, "cure": cure}
+        certain = barrier.is_left_out()
+        return {"by": tuple(sorted(by)), "why": why, "root": root, "certain": certain, "cure": cure}
 
     def never_came(self, barrier):
-        """The announcement in this phase was of more bytes than have come."""
-        last = barrier.announced if not barrier.pending and not self.others else None
-        came = last.bytes - barrier.tx if last and last.phase == self.phase else 0
-        return came > 0 and barrier.block.execution.load_places.exchanged() + (
-            f"{last.bytes} bytes are announced in this phase, at {last.thread.at(last.site)}, and its copies "
-            f"have brought {came}. Announce {came}, or issue the copies of the other {barrier.tx}: a copy by a "
-            "tensor map brings the box of that map."
-        )
+        """The announcements in this phase were of more bytes than have come, from whatever block."""
+        last = barrier.announced
+        if barrier.pending or not last or last.phase != self.phase:
+            return None
+        came, at = last.bytes - barrier.tx, last.thread.at(last.site)
+        said = f"{last.bytes} bytes are announced in this phase, "
+        said += f"{last.times} times, the last " * (last.times > 1) + f"at {at}, and "
+        if not came:
+            said += "nothing has brought any. Issue the copies of each phase that announces bytes, or arrive "
+            return f"{said}without announcing any: mbarrier_arrive(bar).{self._last_source(barrier)}"
+        said = f"{barrier.block.execution.load_places.exchanged()}{said}its copies have brought {came}. "
+        said += f"Announce {came}{' in all' * (last.times > 1)}, or issue the copies of the other "
+        said += f"{barrier.tx}: a copy by a tensor map brings the box of that map."
+        return said + self._last_source(barrier) * bool(self.others)
+
+    def _last_source(self, barrier):
+        """Where bytes came from last, in words: here, or on the same barrier of another block."""
+        for each in (barrier, *barrier.twins()):
+            if copy := each.last_copy:
+                of, place = " of block {}" * bool(self.others), self.threads[0].at(copy.site)
+                who = f"the {copy.what} of thread {copy.tid}{of.format(copy.block.index)}, at {place}"
+                if each is barrier:
+                    return f" The last that has come here is {who}."
+                return (f" The last that has come to {each.name}{of.format(each.block.index)} is {who}; a "
+                        "multicast goes to the blocks that its mask names.")  # fmt: skip
+        return ""
 
     def not_announced(self, barrier):
         """Bytes have come, and nobody has announced them."""

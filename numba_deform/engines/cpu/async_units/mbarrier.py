@@ -21,12 +21,13 @@ def phase_of(token):
 
 
 class Announcement(NamedTuple):
-    """Bytes that a thread has announced last; with those before it in the same phase."""
+    """Bytes that a thread has announced last; with those before it in the same phase, in ``times`` parts."""
 
     phase: int
     bytes: int
     thread: object
     site: object
+    times: int
 
 
 class MBarrier:
@@ -95,6 +96,15 @@ class MBarrier:
             "missing": " and ".join(missing), **Waited(self).fields(),
         }
 
+    def twins(self):
+        """The same barrier of the other blocks of its cluster."""
+        barriers = (block.barriers.live.get(self.address) for block in self.block.cluster.blocks)
+        return [barrier for barrier in barriers if barrier not in (None, self)]
+
+    def is_left_out(self):
+        """Whether it lacks nothing but bytes, and another block has those of this phase."""
+        return not self.pending and any(twin.phase > self.phase for twin in self.twins())
+
     def deadlock(self, kind):
         if self.phase == 1 and Waited(self).other_parity(self):  # who comes earlier passes at once
             return faults.FreshBarrierPassed
@@ -111,8 +121,8 @@ class MBarrier:
         if not 0 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"expects {count} bytes on {self.name}", self)
         site, before = thread.site(), self.announced
-        more = before.bytes if before and before.phase == self.phase else 0
-        self.announced = Announcement(self.phase, more + count, thread, site)
+        more, times = (before.bytes, before.times) if before and before.phase == self.phase else (0, 0)
+        self.announced = Announcement(self.phase, more + count, thread, site, times + 1)
         self._add_bytes(thread, count, site)
 
     def expect_alone(self, thread, count):
@@ -155,6 +165,9 @@ class MBarrier:
             fault.cure = self.block.execution.load_places.exchanged()
             fault.cure += f"Announce {total} bytes there: the full box of every copy, elements outside the "
             fault.cure += "tensor too; of a multicast, each block announces what all blocks send it."
+            if copy.generic:
+                fault.cure = f"Announce {total} bytes there, or more where others are still to send: "
+                fault.cure += f"{copy.size} by each {copy.what}."
         return fault
 
     def deliver(self, copy, landing):

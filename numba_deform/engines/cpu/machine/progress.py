@@ -4,6 +4,7 @@ import textwrap
 
 from ... import faults
 from ...waiting import Wait, blame, draw
+from ..async_units.mbarrier import MBarrier
 from ..memory.shadow_memory import ShadowMemory
 from ..reports.call_sites import place
 from ..reports.source_loops import Loops
@@ -147,5 +148,7 @@ class Progress:
         1 that its mbarriers lack something of theirs, 2 that it polls what they write, 3 for sure."""
         on = [t.waiting[1] for t in self.spinning or self.live]
         if any(each is self.shared or isinstance(each, (Warp, NamedBarrier)) for each in on):
+            return 0
+        if any(isinstance(each, MBarrier) and each.is_left_out() for each in on):
             return 0
         return 2 if self.spinning else 3 if all(isinstance(each, CrossBlockBarrier) for each in on) else 1

@@ -11,16 +11,21 @@ from .access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, copy_of
 from .shared_memory import SharedMemory
 
 RANK = 24  # the first bit of a rank in an address
-LATE = 5  # turns that another block gets to do what it should have done before
+LATE, MANY = 5, 5000  # turns that others get to do what they should have done before: idle ones, and in all
 
 
 def let_come(thread, memory, address, late):
     """Give other blocks time to do what they may not have done yet, so that a fault can name it."""
-    for _ in range(LATE):
-        if not late():
+    idle, blocks = 0, thread.block.cluster.blocks
+    for turn in range(MANY):
+        if idle == LATE or not late():
             return
-        thread.block.gives_way = True  # to blocks that are ready to run, not only to its own threads
+        before = sum(block.progress for block in blocks)
+        # To blocks that are ready to run, not only to its own threads; in turn with its block's own copies.
+        thread.block.gives_way = turn % 2 == 0
         thread.spin("flag", memory, address)
+        moves = before != sum(block.progress for block in blocks) or any(block.copies for block in blocks)
+        idle = 0 if moves else idle + 1
 
 
 class ClusterShared(SharedMemory):
