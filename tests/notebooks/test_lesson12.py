@@ -109,7 +109,7 @@ def test_a_release_before_the_work_is_wrong(cells, scope):
 @pytest.mark.parametrize("old, new, words", [
     ("2 * TILE_BYTES", "TILE_BYTES + TILE_BYTES // 2", "let in too early"),
     ("mask = 3", "mask = 1 << rank", "mask"), ("a + 8 * 128 * rank", "a", "one place"),
-    ("mask = 3", "mask = 1", "Look at the mask"), ("mask = 3", "mask = 7", "A mask has a bit for each block"),
+    ("mask = 3", "mask = 1", "look at the mask"), ("mask = 3", "mask = 7", "A mask has a bit for each block"),
     ("8 * 128 * rank", "8 * DEPTH * rank", "Eight rows are 512 elements"),
     ("128 * rank", "128 * (1 - rank)", "The halves of A are exchanged"),
 ])  # fmt: skip

@@ -125,8 +125,6 @@ FETCH_FAULTS = dict.fromkeys(
     faults.CopyCollision: "Both halves of A go to one place. The block of rank 1 fetches the lower eight rows, "
     "and they belong behind the upper ones.",
     faults.NotInCluster: "A mask has a bit for each block of the cluster, and here are two: ranks 0 and 1.",
-    faults.MissingArrivals: "A block never gets its half of A, so its consumer never comes. Look at the mask: "
-    "bit r sends the box into the block of rank r as well.",
     faults.MissingBytes: "A full barrier waits for bytes that nobody sends. Count what comes into one "
     "block, and look at the mask: bit r sends the box into the block of rank r as well.",
 }
