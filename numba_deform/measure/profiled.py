@@ -21,7 +21,7 @@ class Profiles:
     came. ``judge`` is given each launch, as the Session of ``check`` is, and runs it."""
 
     def __init__(self):
-        self.runs, self.launches, self.notes, self.kernels = {}, Counter(), [], {}  # kernels: by their functions
+        self.runs, self.launches, self.notes, self.kernels = {}, Counter(), [], {}  # kernels: by functions
 
     def judge(self, launched):
         """Run it whole: the program goes on with what it has written. NotProfiled, and what ``emulate``
