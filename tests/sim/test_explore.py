@@ -33,6 +33,7 @@ from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore, simulate
+from numba_deform.engines.cpu.machine.named_barrier import NamedBarrier
 from numba_deform.engines.cpu.schedules.choices import Schedule
 from numba_deform.engines.cpu.schedules.explore import Exploration, outcomes
 from numba_deform.engines.cpu.schedules.prepared_launch import PreparedLaunch
@@ -746,6 +747,33 @@ def test_schedules_of_another_kernel_are_refused():
         run("x:0:", schedules=2)
     with pytest.raises(ValueError, match="limit=0 must be at least 1"):
         explore(half_way, 1, 64, (np.zeros(1, np.int64),), limit=0)
+
+
+def test_a_fault_that_is_told_late_is_not_lost(monkeypatch):
+    """A thread that has met a fault lets the others come, so that the report can name them; an order in which
+    none of these need be tried again runs to its end all the same."""
+    monkeypatch.setattr(NamedBarrier, "unordered", lambda self, thread: None)  # or every order has it
+
+    def kernel(data, out):
+        bars, tile = cuda.shared.array(2, uint64), cuda.shared.array((2, 4), uint32, alignment=128)
+        full, first, warp = shared_address(bars), shared_address(tile), cuda.threadIdx.x // 32
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(full, 1)
+            mbarrier_init(full + 8, 1)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        for i in range(2):
+            if cuda.threadIdx.x == 0:
+                mbarrier_arrive_expect_tx(full + 8 * i, 16)
+                cp_async_bulk_load(first + 16 * i, global_address(data), 16, full + 8 * i)
+            elif warp:
+                mbarrier_wait(full + 8 * i, 0)
+                bar_arrive(2, 64) if warp == 1 else bar_sync(2, 64)
+
+    grid = PreparedLaunch(kernel, 1, 96, (np.zeros(4, np.uint32), np.zeros(1)), 0, 60.0)
+    for reduced in False, True:
+        found = outcomes(grid, Exploration(1, 1, 3, False, 4000), reduced)
+        assert {type(fault) for _, fault in found} == {type(None), faults.NamedBarrierMisuse}
 
 
 @pytest.mark.parametrize("left, turns", [(1, 0), (2, 1), (2, 0)])

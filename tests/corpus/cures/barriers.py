@@ -125,6 +125,36 @@ def producer_laps_a_named_barrier(data, out):
 
 
 @wrong(
+    faults.NamedBarrierMisuse, source="NVIDIA/cutlass: NamedBarrier::arrive by one role, sync by another",
+    block=96, args=numbers(), expect=lambda data, out: [(out, data)],
+    names=("arrives at named barrier 1 again", "warp 1 wait", "bar_sync(n, 64)"),
+    hardware="guarded",
+)  # fmt: skip
+def two_tiles_may_be_there_at_once(data: u64, out: u64):
+    """One warp says by bar.arrive that a tile has come. In most orders the reader comes in between; once both
+    tiles are there before it, the second arrival is one too many."""
+    tile, bars = cuda.shared.array((2, WARP), uint32, alignment=128), cuda.shared.array(2, uint64)
+    first, full, i = shared_address(tile), shared_address(bars), uint32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(full, 1)
+        mbarrier_init(full + 8, 1)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    for t in range(2):
+        if i == 0:
+            mbarrier_arrive_expect_tx(full + 8 * t, BYTES)
+            cp_async_bulk_load(first + BYTES * t, data + uint64(BYTES * t), BYTES, full + 8 * t)
+        elif i // WARP == 1:
+            mbarrier_wait(full + 8 * t, 0)
+            # cure: if t: bar_sync(2, 64)
+            bar_arrive(1, 64)  # <- fault
+        elif i // WARP == 2:
+            bar_sync(1, 64)
+            st_global_b32(out + uint64(BYTES * t + 4 * (i - 64)), tile[t, i - 64])
+            # cure: if t == 0: bar_arrive(2, 64)
+
+
+@wrong(
     faults.NamedBarrierMisuse, source="NVIDIA/cutlass: OrderedSequenceBarrier, turns of two groups", block=64,
     args=ints(128), expect=lambda data, out: [(out, data)],
     names=("again before its 64 threads", "warp 0 wait", "bar_sync(n, 64)"), hardware="guarded",

@@ -2,9 +2,12 @@
 
 import numpy as np
 from base import right
-from numba import cuda, int32, uint32
+from numba import cuda, int32, uint32, uint64
 
-from numba_deform.device.sync import bar_arrive, bar_sync
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init
+from numba_deform.device.memory import shared_address
+from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
 
 WARP, THREADS = 32, 128
 
@@ -49,6 +52,30 @@ def three_warps_arrive_and_one_waits(data, out):
     bar_sync(7, THREADS)
     lane = thread - 96
     out[lane] = words[lane] + words[lane + 32] + words[lane + 64]
+
+
+@right(
+    source="NVIDIA/cutlass: NamedBarrier::arrive by one role, sync by another, and a pipeline between them",
+    block=64, args=ints(128, 128), expect=lambda data, out: [(out, data)],
+)  # fmt: skip
+def rounds_that_an_mbarrier_orders(data, out):
+    """A warp arrives at a named barrier in each round, and waits for the other by an mbarrier."""
+    words, bars = cuda.shared.array(WARP, int32), cuda.shared.array(1, uint64)
+    done, thread = shared_address(bars), int32(cuda.threadIdx.x)
+    if thread == 0:
+        mbarrier_init(done, WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    for t in range(4):
+        if thread < WARP:
+            if t:
+                mbarrier_wait(done, (t - 1) & 1)
+            words[thread] = data[WARP * t + thread]
+            bar_arrive(1, 64)
+        else:
+            bar_sync(1, 64)
+            out[WARP * t + thread - WARP] = words[thread - WARP]
+            mbarrier_arrive(done)
 
 
 @right(

@@ -50,7 +50,7 @@ class Block(Scheduler):
         self.barriers = self.barriers_type(self)
         self.copy_engine = CopyEngine(self)
         self.warps = [self.warp_type(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
-        self.named = {}  # id -> NamedBarrier
+        self.named, self.completed = {}, {}  # id -> NamedBarrier; its use before
         self.callers = {}  # (number, count, site) of a call of a named barrier -> the threads that have made it
         self.registers = RegisterPool(self, *execution.registers)
         self.warpgroups = {}  # number -> Warpgroup, of those that multiply
@@ -189,10 +189,13 @@ class Block(Scheduler):
         if others != wanted:
             what = f"named barrier {number} with {wanted} threads, while others wait there with {others}"
             raise thread.fault(faults.NamedBarrierMisuse, what, barrier)
+        before, fault = self.completed.get(number), None
         if barrier.has(thread):
             fault = barrier.lapped(thread, wait)
-            if not wait or not self.execution.waived.excuses(fault, thread):
-                raise fault
+        elif unordered := before and before.unordered(thread):
+            fault = before.lapped(thread, wait, unordered)
+        if fault and not (wait and self.execution.waived.excuses(fault, thread)):
+            raise fault
         barrier.arrive(thread)
         if vote is not None:
             barrier.votes.append(vote)
@@ -217,7 +220,7 @@ class Block(Scheduler):
             what = f"named barrier {barrier.number} completes although only {skipped[warp]} lane"
             what += f"{'s' * (skipped[warp] > 1)} of warp {warp} came"
             raise self._misused(barrier, what, warp)
-        del self.named[barrier.number]
+        self.completed[barrier.number] = self.named.pop(barrier.number)
         self.progress += 1
         if barrier.parked:
             self.join([t.tid for t in barrier.parked], barrier)

@@ -115,15 +115,28 @@ class NamedBarrier:
         return (f"The count of {self.name} is {self.wanted}, and no others than {ranges(sorted(who))} have "
                 f"come to it: make it {32 * len(self.lanes)}, or have the others come.")  # fmt: skip
 
-    def lapped(self, thread, wait):
-        """The fault of ``thread``, which comes again before its arrival here has counted."""
+    def unordered(self, thread):
+        """The arrival of some warp, as in ``first``, that nothing orders before what ``thread`` does now, which
+        has not waited here; None if there is none."""
+        if self.released is None or not self.has(thread) or thread in self.parked:
+            return None
+        others = (first for warp, first in self.first.items() if warp != thread.warp)
+        return next((first for first in others if thread.seen[first[0]] < first[1]), None)
+
+    def lapped(self, thread, wait, unordered=None):
+        """The fault of ``thread``, which comes again before its arrival here has counted, or would in another
+        order, as an arrival is ``unordered``."""
         what = f"arrives at {self.name} again before its {self.wanted} threads have arrived"
-        if not wait:  # who else comes tells a lap from a lane that comes for its warp
+        if unordered:
+            tid, _, site = unordered
+            what = f"arrives at {self.name} again, and nothing orders that after thread {tid}'s arrival in the "
+            what += f"round before, at {thread.at(site)}: it may come too early"
+        elif not wait:  # who else comes tells a lap from a lane that comes for its warp
             self.reported = True
             let_others_come(thread)
         fault = thread.fault(faults.NamedBarrierMisuse, what, self)
         fault.waiver = "own-arrival" if wait else None
-        if wait or not self.partial():
+        if wait or unordered or not self.partial():
             fault.state = None  # others may have come since
             fault.rule = "A named barrier takes one arrival of each thread until all have come; bar.arrive "
             fault.rule += "does not wait for that (PTX 9.7.13.1)."

@@ -51,6 +51,7 @@ def let_others_come(thread):
     """Let others do what is due, so that the fault of ``thread`` can name it; nothing for one that does not
     run."""
     if getcurrent() is thread:
+        thread.block.execution.is_telling = True
         thread.spin()
 
 

@@ -64,6 +64,7 @@ class Execution:
         self.running = None
         self.told_at_the_end = None  # a fault that leaves the run as it is, and others the first word
         self.unhurried = False  # whether somebody looks at it in a debugger
+        self.is_telling = False  # whether a fault has been met, and is told once others have come
 
     def room(self, block):
         """How many blocks such as ``block`` are there at once."""

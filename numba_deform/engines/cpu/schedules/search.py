@@ -146,7 +146,7 @@ class Search(Schedule):
             still = (item for item in last.asleep.items() if not conflicts(item[1], last.touches))
             asleep = dict(still)
         for actor in actors:
-            if actor not in asleep:
+            if actor not in asleep or self.running.execution.is_telling:
                 return Node(actors, {actor: None}, asleep, actor)
         raise _Repeated
 
