@@ -378,7 +378,8 @@ class CopyEngine:
             if name.startswith("shared address"):
                 fault.cure = f"It lies in no array of this block: are the arguments in order, {ORDERS[what]}?"
             elif space:
-                fault.cure = space.padded(address, size) or fault.cure
+                other = f"Start it at a multiple of {size} bytes before that, and leave out what comes first."
+                fault.cure = space.padded(address, size) or other
             raise fault
 
     def check_bulk_shared(self, thread, dst, src, size):

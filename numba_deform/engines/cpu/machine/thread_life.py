@@ -60,6 +60,7 @@ class ThreadLife(greenlet):
         self.met = None  # the last flag that it has read, as it was then
         self.narrow_fence = None  # the scope of the last one in words, if it is narrower than the GPU
         self.last_fence = None, 0  # what its last fence lacks as a release to other blocks, in words; its clock
+        self.proxy_fence = -1, None  # the clock and the site of its last one
         self.old_token = None  # its last wait by a token of a phase before its last arrival: an OldToken
         self.reads = 0  # in a row, without a pause
         self.vain = 0  # atomics in a row that have changed nothing

@@ -121,6 +121,7 @@ class ThreadOrdering(ThreadLife):
         """Copies see what ordinary accesses have done: to the ``shared`` memory of this block, to that of all
         of the ``cluster``, to global memory."""
         known, blocks = self.knowledge(), self.block.cluster.blocks
+        self.proxy_fence = self.clock, self.site()
         if shared:
             np.copyto(self.clocks[1], self.clocks[0])
         if shared and len(blocks) > 1:

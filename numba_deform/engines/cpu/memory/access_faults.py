@@ -349,12 +349,16 @@ def unfenced_refill(space, thread, r, address, record):
     name, barrier = space.name_of(address), copy_of(record).last_wait
     what = f"{verb_of(record)} {name}, which {thread.describe_tid(r[BLOCK], r[TID])} read at {read} "
     what += "with no fence.proxy.async since"
+    clock, site = reader.proxy_fence
+    if clock >= r[CLOCK]:
+        what += f" that counts: the one at {thread.at(site)} stands behind what gave the place back, or is for "
+        what += "other memory"
     fault = thread.fault(faults.MissingRefillFence, what, name)
     given = barrier and reader.arrivals.get(barrier[0])
-    until = f", and before the arrival on {barrier[0].name} at {thread.at(given)}" if given else ""
+    until = f"the arrival on {barrier[0].name} at {thread.at(given)}" if given else "what tells of it"
     form = "fence_proxy_async()" if r[BLOCK] is space.block else "fence_proxy_async_cluster()"
-    fault.cure = f"Call {form} in each thread that has read, behind its last read, at {read}{until}"
-    if r[BLOCK] is thread.block is space.block:
+    fault.cure = f"Call {form} in each thread that has read, behind its last read and before {until}"
+    if len(thread.block.cluster.blocks) == 1:
         fault.cure += "; or in the thread that issues the copy, right before it"
     fault.cure += "."
     return fault
