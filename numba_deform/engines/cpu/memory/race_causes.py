@@ -12,10 +12,12 @@ from .flag_causes import also_acquire, unacquired
 from .races import CHANGE, READ, WRITE, Cause, Race, elements
 from .source_causes import (
     barrier_in_a_branch,
+    beyond_its_block,
     carved_twice,
     in_place,
     of_one_block_alone,
     of_two_rounds,
+    passed_by,
     phase_of_the_grid,
     same_in_each_block,
 )
@@ -24,9 +26,14 @@ from .vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 RULES = {
     "cta": faults.DataRace.rule,
     "cluster": "Blocks of a cluster run in any order; a release and an acquire of cluster scope order them.",
-    "gpu": "Blocks run in any order or at once; a release and an acquire of gpu scope order them.",
+    "gpu": "Blocks run in any order or at once, and syncthreads stops at its block: another launch, "
+    "cuda.cg.this_grid().sync(), or a release and an acquire of gpu scope order them.",
 }  # by the scope that both are in
 PARITY = "the parity changes from one use of a barrier to the next, and begins with 0 for who waits for others"
+BEYOND = (
+    " syncthreads stops at its block: where other blocks touch this, too, another launch has to come between, "
+    "cuda.cg.this_grid().sync(), or atomics that release and acquire."
+)
 VOLATILE = "; a volatile access is a relaxed one (PTX 9.7.9.8): it orders nothing between threads"
 LATE = 5  # turns that others get to hand something on
 
@@ -43,6 +50,8 @@ def race(space, thread, kind, other, what, name):
     what = (cause.what or what) + cause.more + VOLATILE * pair.is_volatile
     fault = who.fault_at(cause.kind, what, site, name)
     fault.cure, fault.waiver = cause.cure, cause.waiver
+    if pair.near and pair.wide and "syncthreads" in cause.cure:
+        fault.cure += BEYOND
     fault.rule = cause.rule or (RULES[pair.scope] if cause.kind is faults.DataRace else fault.rule)
     return fault
 
@@ -286,7 +295,8 @@ def _plain_beside_atomic(pair):
     return Cause(
         f"If both may come at any time, make {which} an atomic, too: cuda.atomic.add(a, i, 0) or "
         f"ld_acquire_{pair.scope}_.. reads, cuda.atomic.exch or st_release_{pair.scope}_.. writes. If one is "
-        f"to come before the other, put {pair.between} between them."
+        f"to come before the other, put {pair.between} between them.",
+        more=beyond_its_block(pair),
     )
 
 
@@ -313,7 +323,7 @@ def _one_element(pair):
     if pair.kinds != {WRITE} or not pair.one_line:
         return None
     whose = "thread" if pair.near else "block"
-    how = "cuda.threadIdx.x" if pair.near else "cuda.grid(1), or cuda.blockIdx.x,"
+    how = "cuda.grid(1), or cuda.blockIdx.x," if pair.wide else "cuda.threadIdx.x"
     one = "cuda.threadIdx.x == 0" if pair.near else "cuda.blockIdx.x == 0"
     rounds = " Where they are of two rounds of a loop, put a barrier between the rounds." if pair.near else ""
     return Cause(
@@ -493,7 +503,7 @@ HANDED_ON = (
 )  # fmt: skip
 CAUSES = (
     _old_token, _count_too_small, _old_phase, _arrived_for_its_warp, _behind_its_arrival, *HANDED_ON[:2],
-    _one_byte_by_two_names, carved_twice, _plain_beside_atomic, barrier_in_a_branch, of_two_rounds,
+    _one_byte_by_two_names, carved_twice, _plain_beside_atomic, passed_by, barrier_in_a_branch, of_two_rounds,
     same_in_each_block, _ticket_without_fence, _lock_without_fence, *HANDED_ON[2:], _change_by_hand,
     _one_element, of_one_block_alone, in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
 )  # fmt: skip

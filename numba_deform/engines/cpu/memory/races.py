@@ -85,11 +85,18 @@ class Race(NamedTuple):
     @property
     def order(self):
         """What stands between the two in their source, see ``reports.source_order``."""
-        return self.thread.order_of(self.thread.site(), self.other.site, self.near)
+        tids, calls = self.thread.block.met if self.near else ((), ())
+        met = calls if {self.thread.tid, self.other.tid} <= {*tids} else ()
+        return self.thread.order_of(self.thread.site(), self.other.site, self.near, met)
 
     @property
     def in_global(self):
         return self.space in self.thread.block.globals.regions
+
+    @property
+    def wide(self):
+        """Whether there are other blocks that may touch the place as well."""
+        return self.in_global and self.thread.block.execution.blocks > 1
 
     def at_line(self, number):
         """``file:line`` of a line of the function that both are in."""
