@@ -218,6 +218,8 @@ def _behind_its_arrival(pair):
     for barrier, (phase, site, _, last) in thread.waits.items():
         clock = barrier.last_arrivers.get(other.tid, other.clock)
         if last == latest and phase == barrier.phase - 1 and clock < other.clock:
+            if two := _of_another_stage(pair, barrier, site):
+                return two
             place = thread.at(pair.culprit.arrivals[barrier])
             more = f"; thread {thread.tid} has waited on {barrier.name} at {thread.at(site)}, and "
             more += f"thread {other.tid} has {'read' if other.kind is READ else 'written'} this after its "
@@ -231,6 +233,29 @@ def _behind_its_arrival(pair):
                 f"Ring). Else put {pair.between} between the two.", more=more,
             )  # fmt: skip
     return None
+
+
+def _of_another_stage(pair, waited, site):
+    """The other thread's first arrival after its access, further on in a round, is on another barrier than the
+    one ``waited`` for at ``site``."""
+    culprit, other = pair.culprit, pair.other
+    for _ in range(LATE):
+        after = {barrier: clock for barrier in culprit.arrivals for of in (barrier.last_arrivers, barrier.arrived)
+                 if (clock := of.get(other.tid, -1)) >= other.clock}  # fmt: skip
+        if after:
+            break
+        let_others_come(pair.thread)
+    barrier = min(after, key=after.get, default=waited)
+    code, offset = culprit.arrivals[barrier]
+    if barrier is waited or code is not other.site[0] or offset < other.site[1]:
+        return None
+    place = pair.thread.at((code, offset))
+    return Cause(
+        f"Take place and barriers by one stage index, in both threads: the arrival that comes after this, at {place}, "
+        f"is on {barrier.name}, and the wait at {pair.thread.at(site)} is for {waited.name}.",
+        more=f"; {pair.who(other.tid)} arrived on {barrier.name} after that, and thread {pair.thread.tid} has "
+        f"waited on {waited.name}",
+    )
 
 
 def _narrow_wait(pair):
@@ -368,12 +393,13 @@ def _words(pair):
 
 def _lock_without_fence(pair):
     """Each of the two changes a word by an atomic, the other after its access and this one before, where what
-    the atomic gives is used: a lock or a turn, which hands nothing on without fences."""
+    the atomic gives is used: a lock or a turn, which hands nothing on without fences. A thread may do so for
+    those that it meets at a barrier."""
     thread, other = pair.thread, pair.other
     for space, address, record, flag in _words(pair) if CHANGE not in pair.kinds and other.block else ():
         changes = [w for w in writers(record) if w.reads]
-        left = [w for w in changes if (w.block, w.tid) == (other.block, other.tid) and w.clock >= other.clock]
-        taken = [w for w in changes if (w.block, w.tid) == (thread.block, thread.tid)]
+        left = [w for w in changes if w.block is other.block and pair.known_to(w)]
+        taken = [w for w in changes if w.block is thread.block and thread.seen[w.owner] >= w.clock]
         taken = [w for w in taken if thread.result_used(w.site)]
         if not left or not taken or taken[-1].number < left[-1].number:
             continue
@@ -382,17 +408,18 @@ def _lock_without_fence(pair):
             continue
         released = pair.covered(flag.own.get(other.block) or {} if pair.near else flag.wide)
         fence = "cuda.threadfence_block()" if pair.near else "cuda.threadfence(), of gpu scope,"
-        acquired = thread.met and thread.met[0] is flag and thread.met[3]
+        taker = thread.block.threads[taken[-1].tid]
+        acquired = taker.met and taker.met[0] is flag and taker.met[3]
         places = [f"right before the atomic at {given}"] * (not released)
         places += [f"right behind the atomic at {got}, or its loop"] * (
-            not acquired and thread.last_fence[1] < taken[-1].clock
+            not acquired and taker.last_fence[1] < taken[-1].clock
         )  # fmt: skip
         return places and Cause(
             f"Call {fence} {', and '.join(places)}.",
             "An atomic by itself hands nothing on: what comes before it in its thread needs a fence before it, "
             "and who reads its value a fence behind that (PTX section 8.8).",
-            f"; {pair.who(other.tid)} changed {space.name_of(address, True)} by an atomic after that, at "
-            f"{given}, and this thread before this, at {got}",
+            f"; {pair.who(left[-1].tid)} changed {space.name_of(address, True)} by an atomic after that, at "
+            f"{given}, and {pair.who(taker.tid, thread.block)} before this, at {got}",
         )  # fmt: skip
     return None
 
@@ -435,10 +462,7 @@ def _set_by_another(pair):
                 "passed.",
                 f"; {pair.who(w.tid)} released {name} at {place}, and no barrier before that told it of this",
             )  # fmt: skip
-        knew = w.clock >= other.clock if w.tid == other.tid else (
-            other.block.threads[w.tid].seen[other.owner] >= other.clock
-        )  # fmt: skip
-        if not own and not w.reads and knew:
+        if not own and not w.reads and pair.known_to(w):
             scope = "cluster_shared_cluster" if hasattr(space, "dynamic_names") else "gpu_global"
             return Cause(
                 f"Set the flag by st_release_{scope}_b32, or with a fence of gpu scope (fence_acq_rel_gpu) "

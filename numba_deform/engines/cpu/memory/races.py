@@ -119,6 +119,11 @@ class Race(NamedTuple):
     def covered(self, knowledge):
         return covers(knowledge, self.other.block, self.other.owner, self.other.clock)
 
+    def known_to(self, w):
+        """Whether the other access was known to its thread, or to another of its block, at the write ``w``."""
+        of = self.other
+        return (w.clock if w.tid == of.tid else of.block.threads[w.tid].seen[of.owner]) >= of.clock
+
     def who(self, tid, block=None):
         return self.thread.describe_tid(block or self.other.block, tid)
 

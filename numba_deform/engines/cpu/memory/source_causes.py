@@ -9,17 +9,24 @@ from .races import CHANGE, READ, WRITE, Cause, elements
 
 def carved_twice(pair):
     """Two arrays that the kernel has carved out of shared memory by their addresses share some bytes."""
-    views = getattr(pair.space, "boxes", ())
+    found = overlap(pair.space)
+    return Cause(found[1], "Arrays that are used at one time lie behind one another.", found[0]) if found else None
+
+
+def overlap(space, address=0, size=1 << 32, within=False):
+    """(what two carved arrays of shared memory have in common, the cure), in words, where they share some of
+    these bytes; None where none do. ``within``: also where one lies in the other, which may be meant."""
+    views = getattr(space, "boxes", ())
     views = sorted({(address, math.prod(shape) * kind.itemsize) for address, shape, kind in views})
-    for (a, size), (b, more) in itertools.pairwise(views):
-        if a < b < a + size < b + more:
-            return Cause(
-                f"Begin the array at {b:#x} at {a + size:#x} or later, {a + size - b} bytes on: an array takes "
-                "the product of its shape times the size of an element, in bytes.",
-                "Arrays that are used at one time lie behind one another.",
-                f"; the array of {size} bytes at shared address {a:#x} reaches {a + size - b} bytes into the "
-                f"one at {b:#x}",
-            )  # fmt: skip
+    for (a, room), (b, more) in itertools.combinations(views, 2):
+        common = min(a + room, b + more) - b
+        if a < b and max(b, address) < min(b + common, address + size) and (within or common < more):
+            return (
+                f"; the array of {room} bytes at shared address {a:#x} reaches {a + room - b} bytes into the one "
+                f"at {b:#x}",
+                f"Begin the array at {b:#x} at {a + room:#x} or later, {a + room - b} bytes on: an array takes the "
+                "product of its shape times the size of an element, in bytes.",
+            )
     return None
 
 
