@@ -142,8 +142,8 @@ def barrier_if_there_is_more_than_one_warp(data, out, rounds):
 
 
 @wrong(
-    faults.DataRace, source="CUDA guide, shared memory: the product of two matrices, with a bound", block=THREADS,
-    args=lambda: [*ints(256, 64)(), 4], expect=sums_of_rounds,
+    faults.DataRace, source="CUDA guide, shared memory: the product of two matrices, with a bound",
+    block=THREADS, args=lambda: [*ints(256, 64)(), 4], expect=sums_of_rounds,
     names=("two rounds of the loop", "cuda.syncthreads() at the end of each round"),
 )  # fmt: skip
 def reads_behind_the_barrier_in_its_branch(data, out, rounds):
@@ -385,8 +385,8 @@ def clears_the_sum_for_its_own_block(data, out):
 
 
 @wrong(
-    faults.DataRace, source="numba/numba issue 8249: blocks exchange numbers by a global array", grid=4, block=32,
-    args=ints(128, 128), expect=lambda data, out: [(out, np.arange(128)[::-1] + 3)],
+    faults.DataRace, source="numba/numba issue 8249: blocks exchange numbers by a global array", grid=4,
+    block=32, args=ints(128, 128), expect=lambda data, out: [(out, np.arange(128)[::-1] + 3)],
     names=("syncthreads stops at its block", "cuda.cg.this_grid().sync()", "an atomic", "launch"),
 )  # fmt: skip
 def blocks_exchange_without_any_barrier(data, out):

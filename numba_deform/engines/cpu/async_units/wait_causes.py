@@ -63,7 +63,7 @@ def _one_for_all(thread):
 
 
 def _two_stages(thread):
-    """The cure where ``thread`` has arrived for another stage than that for which it had waited right before."""
+    """The cure where ``thread`` has arrived for another stage than that which it had waited for last."""
     waits = {barrier: wait[3] for barrier, wait in thread.waits.items()}
     arrivals = {b: max(of.get(thread.tid, -1) for of in (b.arrived, b.last_arrivers)) for b in thread.arrivals}
     stages = [sorted(used, key=lambda b: b.address) for used in (waits, arrivals)]
@@ -72,9 +72,9 @@ def _two_stages(thread):
         for barrier, clock in arrivals.items():
             before = max((b for b in waits if waits[b] <= clock), key=waits.get, default=None)
             if before and stages[0].index(before) != stages[1].index(barrier):
+                place = thread.at(thread.arrivals[barrier])
                 return (f"Thread {thread.tid} waits on {before.name} and then arrives on {barrier.name}, at "
-                        f"{thread.at(thread.arrivals[barrier])}: where these are of two stages, take both by one "
-                        "stage index.")  # fmt: skip
+                        f"{place}: where these are of two stages, take both by one stage index.")  # fmt: skip
     return ""
 
 

@@ -10,7 +10,7 @@ from ... import faults
 from .access_records import BLOCK, CLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live, copy_of
 from .race_causes import let_others_come, race
 from .races import CHANGE, READ, WRITE, Access
-from .source_causes import overlap
+from .source_causes import carved
 
 
 def bad_read(space, thread, w, address, size):
@@ -28,7 +28,9 @@ def bad_read(space, thread, w, address, size):
             fault.cure += " The size of a copy counts bytes."
         return fault
     if isinstance(w, Live):
-        return _bytes_of_a_barrier(space, thread, f"reads {name}", w.barrier)
+        what = f"reads {name}, the bytes of live barrier {w.barrier.name}"
+        fault = thread.fault(faults.LiveBarrierAccess, what, w.barrier)
+        return carved(fault, space, w.barrier.address, 8, True)
     if copy := copy_of(w):
         return _unawaited(thread, copy, name)
     if _by_copy(w):
@@ -36,15 +38,6 @@ def bad_read(space, thread, w, address, size):
     what = f"reads {name}, which {thread.describe(w)} {_did(w)} {thread.at(w.site)}; nothing orders "
     what += "the write before the read"
     return race(space, thread, READ, Access.write(w), what, name)
-
-
-def _bytes_of_a_barrier(space, thread, what, barrier):
-    what = f"{what}, the bytes of live barrier {barrier.name}"
-    fault = thread.fault(faults.LiveBarrierAccess, what, barrier)
-    if found := overlap(space, barrier.address, 8, True):
-        fault.add(found[0][2:])
-        fault.cure = found[1]
-    return fault
 
 
 def _before(space, address):
@@ -251,7 +244,9 @@ def bad_write(space, thread, w, address, size, record):
     if w is OUTSIDE:
         return outside(space, thread, f"{verb} {size} bytes at {name}", address, size, name, record)
     if isinstance(w, Live):
-        return _bytes_of_a_barrier(space, thread, f"{verb} {name}", w.barrier)
+        what = f"{verb} {name}, the bytes of live barrier {w.barrier.name}"
+        fault = thread.fault(faults.LiveBarrierAccess, what, w.barrier)
+        return carved(fault, space, w.barrier.address, 8, True)
     if copy := copy_of(w):
         newer = copy_of(record)
         kind = faults.CopyCollision if newer else faults.DataRace
@@ -285,10 +280,7 @@ def bad_write(space, thread, w, address, size, record):
             fault.rule = "Until a wait for its phase has returned, a copy's destination is the copy's."
             fault.cure = f"Wait on {copy.barrier.name}, for the phase that the copy counts in, before this "
             fault.cure += "write."
-        if found := overlap(space, address, size, kind is faults.DataRace):
-            fault.add(found[0][2:])
-            fault.cure = f"{found[1]} If they are to share bytes: {fault.cure}"
-        return fault
+        return carved(fault, space, address, size, kind is faults.DataRace)
     if _by_copy(w) and not isinstance(w, Ended):
         return _unfinished_store(thread, w, f"{verb} {name}", name)
     done = "used as a barrier until" if isinstance(w, Ended) else _did(w)

@@ -8,26 +8,33 @@ from .races import CHANGE, READ, WRITE, Cause, elements
 
 
 def carved_twice(pair):
-    """Two arrays that the kernel has carved out of shared memory by their addresses share some bytes."""
-    found = overlap(pair.space)
-    return Cause(found[1], "Arrays that are used at one time lie behind one another.", found[0]) if found else None
+    return overlap(pair.space)
 
 
 def overlap(space, address=0, size=1 << 32, within=False):
-    """(what two carved arrays of shared memory have in common, the cure), in words, where they share some of
-    these bytes; None where none do. ``within``: also where one lies in the other, which may be meant."""
+    """The cause where two arrays that the kernel has carved out of shared memory share some of these bytes.
+    ``within``: also where one lies in the other, which may be meant."""
     views = getattr(space, "boxes", ())
     views = sorted({(address, math.prod(shape) * kind.itemsize) for address, shape, kind in views})
     for (a, room), (b, more) in itertools.combinations(views, 2):
-        common = min(a + room, b + more) - b
-        if a < b and max(b, address) < min(b + common, address + size) and (within or common < more):
-            return (
-                f"; the array of {room} bytes at shared address {a:#x} reaches {a + room - b} bytes into the one "
-                f"at {b:#x}",
-                f"Begin the array at {b:#x} at {a + room:#x} or later, {a + room - b} bytes on: an array takes the "
-                "product of its shape times the size of an element, in bytes.",
-            )
+        end = min(a + room, b + more)
+        if a < b and max(b, address) < min(end, address + size) and (within or end < b + more):
+            return Cause(
+                f"Begin the array at {b:#x} at {a + room:#x} or later, {a + room - b} bytes on: an array takes "
+                "the product of its shape times the size of an element, in bytes.",
+                "Arrays that are used at one time lie behind one another.",
+                f"; the array of {room} bytes at shared address {a:#x} reaches {a + room - b} bytes into the "
+                f"one at {b:#x}",
+            )  # fmt: skip
     return None
+
+
+def carved(fault, *bytes_):
+    """``fault``, which says where two arrays share these bytes."""
+    if found := overlap(*bytes_):
+        fault.add(found.more[2:])
+        fault.cure = f"{found.cure} If they are to share bytes: {fault.cure}"
+    return fault
 
 
 def same_in_each_block(pair):
@@ -78,16 +85,14 @@ def barrier_in_a_branch(pair):
     line = order and not order.whole and (order.branch or not order.rounds and order.aside)
     if not line or not order.branch and _reads_first(pair):
         return None
-    cure, place = _for_all(pair.at_line(line)), pair.at_line(line)
-    if order.branch:
-        if order.loop and not order.rounds:
-            cure += f" {_keep_rounds_apart(pair)}, too."
-        return Cause(cure, more=f"; the barrier between them, at {place}, stands in a branch or loop: who does "
-                     "not take it passes by")  # fmt: skip
-    if order.first < order.second:
+    place = pair.at_line(line)
+    cure, more = _for_all(place), f"; the barrier at {place} stands in a branch or loop: who does not take it "
+    if order.branch and order.loop and not order.rounds:
+        cure += f" {_keep_rounds_apart(pair)}, too."
+    elif not order.branch and order.first < order.second:
         cure = f"Put {pair.barrier} between {pair.at_line(order.first)} and {pair.at_line(order.second)}, for "
         cure += f"all threads. Where rounds have no barrier: {_for_all(place)}"
-    return Cause(cure, more=f"; the one barrier of their loop, at {place}, stands in a branch or loop")
+    return Cause(cure, more=f"{more}passes by")
 
 
 def _keep_rounds_apart(pair):

@@ -84,12 +84,10 @@ def order_of(one, other, near, met=()):
 def _order_of_lines(*sites):
     """The Order where no Python tells it: of two places and, on a line between theirs, the barrier to which
     both threads came last, so that they have been there more than once; else None."""
-    numbers = [line_in_file(site, sites[0]) for site in sites]
-    if len(sites) < 3 or None in numbers:
+    numbers = [line_in_file(site, sites[0]) for site in sites if len(sites) == 3]
+    if not numbers or None in numbers or numbers[2] != sorted(numbers)[1] or numbers[2] in numbers[:2]:
         return None
-    first, second = sorted(numbers[:2])
-    known = Order(first, second, numbers[2], None, False, 0, None, None, None, False)
-    return known if first < numbers[2] < second else None
+    return Order(*sorted(numbers[:2]), numbers[2], None, False, 0, None, None, None, False)
 
 
 def depth_of(sites):
@@ -214,7 +212,7 @@ def _stored(target):
 
 def _function_at(site):
     """The innermost function of the source that a site's line is in."""
-    if origin(site) != (site[0].co_filename, line_of(site)):
+    if origin(site)[:2] != (site[0].co_filename, line_of(site)):
         return None  # the source is no Python
     line, functions = line_of(site), _functions_of("".join(linecache.getlines(site[0].co_filename)))
     held = [n for n in functions if n.lineno <= line <= n.end_lineno]
