@@ -378,7 +378,7 @@ def flag_without_release_and_acquire(data, buffer, out, flag):
 @wrong(
     faults.DataRace, source="CUDA guide, memory fence functions", block=64, args=ints(64, 64),
     expect=lambda data, out: [(out[WARP:], data[:WARP])],
-    names=("flag[0]", "by an atomic", "cuda.threadfence_block() behind the atomic"),
+    names=("flag[0]", "by an atomic", "cuda.threadfence_block() right behind the atomic"),
 )  # fmt: skip
 def takes_a_flag_without_fence(data, out):
     """A warp hands a tile on by a fence and an atomic, and the other has the atomic and no fence."""
