@@ -100,17 +100,17 @@ def depth_of(sites):
     return sum(2 if isinstance(node, ast.If) else isinstance(node, LOOPS) for node in around)
 
 
-def has_left(site, calls, fresh=False):
-    """Whether a thread in these calls is past ``site``, a place in one of their functions, and past the loops
-    around it; of those in no loop, only one in the kernel itself is met once. Where no Python tells of loops,
-    only a ``fresh`` place, where no thread has been before, can be past."""
+def has_left(site, calls, fresh=None):
+    """Whether a thread in these calls is past the loops around ``site``, a place in one of their functions. If
+    ``fresh`` is given, also past a place of the kernel itself that is in no loop, and, where no Python tells of
+    loops, past one that is fresh: no thread has been there before."""
     now = next((call for call in calls if site and call[0] is site[0]), None)
     function = _function_at(site) if now else None
     if function is None:
         return bool(fresh and now) and (line_in_file(now, site) or 0) > line_in_file(site, site)
     line, here, around = line_of(now), line_of(site), list(_parents(function, line_of(site)))
     loop = next((node for node in around if isinstance(node, LOOPS)), None)
-    if loop or now is not calls[-1]:
+    if loop or fresh is None or now is not calls[-1]:
         return loop is not None and line > loop.end_lineno
     arms = (n for n in around if isinstance(n, ast.If) and n.lineno <= line <= n.end_lineno)
     return line > here or any(_arm(n, line) is not _arm(n, here) for n in arms)
