@@ -296,7 +296,7 @@ def skips_the_barriers_of_a_round(data, out, rounds):
 @wrong(
     faults.DataRace, source="CUDA guide, synchronization functions: loops of different lengths", block=THREADS,
     args=ints(64, 64), expect=lambda data, out: [(out, (np.arange(64) // 32 + 1)[::-1] * data[::-1])],
-    names=("the barrier between them, at", "Have all threads of the block come to the barrier", "as often"),
+    names=("Have all threads of the block come to the barrier at", "and as often", "or loop"),
 )  # fmt: skip
 def rounds_that_differ_between_warps(data, out):
     """The barrier is in a loop that one warp leaves a round earlier."""
