@@ -425,6 +425,24 @@ def all_of_the_grid_write_one_element(data, out):
 
 
 @wrong(
+    faults.DataRace, source="Numba documentation, cooperative groups", grid=2, block=32,
+    args=lambda: [np.arange(64, dtype=np.int32), np.zeros(64, np.int32), 4],
+    expect=lambda data, out, rounds: [(data, np.arange(64) + 6)],
+    names=("cuda.cg.this_grid().sync() at the end of each round", "Where some pass by the one at"),
+)  # fmt: skip
+def barrier_of_the_grid_in_a_branch_of_all(data, out, rounds):
+    """All threads of the grid take the branch in each round, and no barrier ends a round."""
+    grid = cuda.cg.this_grid()
+    i = cuda.grid(1)
+    for k in range(4):
+        out[i] = k  # <- fault
+        if rounds > 0:
+            grid.sync()
+        data[i] += out[63 - i]  # <- fault
+        # cure: grid.sync()
+
+
+@wrong(
     faults.DataRace, source="Numba documentation, cooperative groups: each row from the one before", grid=2,
     block=32, args=lambda: [np.zeros((4, 64), np.int32)], expect=lambda table: [(table[3], 3)],
     names=("cuda.cg.this_grid().sync() at the end of each round",),

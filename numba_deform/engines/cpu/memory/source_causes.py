@@ -147,12 +147,10 @@ def of_one_block_alone(pair):
     """The barrier between the two is for the threads of one block, and they are of two."""
     if not (more := beyond_its_block(pair)):
         return None
-    place = pair.at_line(pair.order.narrow)
     return Cause(
-        f"At {place} all blocks have to meet: call cuda.cg.this_grid().sync() in place of the barrier; or end "
-        "the launch there, and make what comes after it, or each round, a launch of its own.",
-        more=more,
-    )
+        f"At {pair.at_line(pair.order.narrow)} all blocks have to meet: call cuda.cg.this_grid().sync() in "
+        "place of the barrier; or end the launch there, and make what follows, or each round, a launch of its own.",
+        more=more)  # fmt: skip
 
 
 def beyond_its_block(pair):
@@ -182,4 +180,8 @@ def phase_of_the_grid(pair):
     if not order or not order.grid or order.whole or order.unclear:
         return None
     between = " and ".join(dict.fromkeys(map(pair.at_line, (order.first, order.second))))
-    return Cause(f"Put cuda.cg.this_grid().sync() between {between}, for all threads of the grid.")
+    cure = f"Put cuda.cg.this_grid().sync() between {between}, for all threads of the grid."
+    if order.branch and order.loop and not order.rounds:
+        place = pair.at_line(order.branch)
+        cure = f"{_keep_rounds_apart(pair)}. Where some pass by the one at {place}, move it out of its branch."
+    return Cause(cure)
