@@ -149,7 +149,7 @@ def of_one_block_alone(pair):
         return None
     return Cause(
         f"At {pair.at_line(pair.order.narrow)} all blocks have to meet: call cuda.cg.this_grid().sync() in "
-        "place of the barrier; or end the launch there, and make what follows, or each round, a launch of its own.",
+        "its place; or end the launch there, and make what follows, or each round, a launch of its own.",
         more=more)  # fmt: skip
 
 
