@@ -19,100 +19,62 @@ class Waiver:
     met: str
 
 
-_ALL = (
-    Waiver(
-        "same-value",
-        "Two stores to the same bytes are ordered by something",
-        "they store one and the same value, so that it does not matter which comes last; reads, and stores of "
-        "other values, are still to be ordered with each of them",
-        "flags that every thread sets that finds something; results that all threads store",
-    ),
-    Waiver(
-        "init-fence",
-        "The copy engine sees mbarrier.init only past fence.mbarrier_init or fence.proxy.async",
-        "a barrier of threads behind the init leaves it time enough: the planted fault no_init_fence ends "
-        "right on an H200 (bench/FAULTS.md), and nobody has told of a copy that came too early",
-        "Triton; a tutorial of CUTLASS",
-    ),
-    Waiver(
-        "same-init",
-        "One thread initialises an mbarrier, once",
-        "all lanes of a converged warp write one and the same state, before anybody uses the barrier",
-        "ThunderKittens, whose first warp initialises its semaphores",
-    ),
-    Waiver(
-        "grid-exited",
-        "this_grid().sync() waits for all threads of the grid, also for those that have returned",
-        "the first thread of each block waits for the other blocks, and the rest of a block at a syncthreads, "
-        "which waits for nobody who has returned; the first ones are still to come",
-        "the heat equation among numba-cuda's examples, which begins with `if i >= len(buf): return`",
-    ),
-    Waiver(
-        "thread-fence-reduction",
-        "Who reads what other blocks wrote has acquired it: the atomic that tells of it has a fence behind it",
-        "the reads come after a branch on what the atomic returned, and the L1 cache has no older copy of what "
-        "nobody has read there; what was written before that still has to be released by a fence",
-        "NVIDIA's sample threadFenceReduction, whose fence stands before its atomic alone",
-    ),
-    Waiver(
-        "map-fence",
-        "A tensor map that lies in global memory needs an acquire of its 128 bytes in each block",
-        "the host wrote it before the launch, so that nothing on the chip holds what was there before; a map "
-        "that a kernel has made or changed still needs its acquire",
-        "the CUDA C++ experiments that this project grew from, whose kernels take an array of maps",
-    ),
-    Waiver(
-        "map-without-a-meeting",
-        "The lanes of a warp meet between what one of them writes into a map and tensormap.cp_fenceproxy",
-        "that instruction waits for all lanes itself (.sync.aligned), and copies what they wrote before it",
-        "Triton, of maps that a kernel makes",
-    ),
-    Waiver(
-        "one-per-warp",
-        "One thread issues a bulk store: each thread that executes the instruction stores",
-        "all lanes of a warp store the same bytes to the same place, so that it does not matter how often; "
-        "stores that differ in anything are still to be ordered",
-        "CUTLASS's epilogues with TMA stores, whose first warp issues them",
-    ),
-    Waiver(
-        "own-arrival",
-        "A thread comes once to each use of a named barrier",
-        "the barrier counts warps, and not which: who has arrived by bar.arrive and waits there counts twice; "
-        "to arrive twice without waiting is still refused",
-        "FlashAttention-3, whose first warpgroup gives itself its first turn",
-    ),
-    Waiver(
-        "own-rows",
-        "A warpgroup multiplies what all its threads know to be in shared memory",
-        "each warp of the four reads 16 rows of A itself, those that it has written, fenced and met for with "
-        "its own lanes; B, and rows of other warps, are still to be known to all",
-        "FlashAttention-3, whose warps write their rows of P and meet by syncwarp",
-    ),
-    Waiver(
-        "pipeline-end",
-        "Lanes that meet in match.any.sync know nothing of what the others have done to memory",
-        "the warp has converged there, so that each of its lanes is past its last use of a barrier: who counts "
-        "them off behind that, by an atomic, may invalidate it, as libcu++'s cuda::pipeline does",
-        "libcu++: the destructor of cuda::pipeline with shared state",
-    ),
-    Waiver(
-        "store-at-exit",
-        "A block waits for its bulk stores before it ends, for they read its shared memory",
-        "the stores are committed, nothing writes those bytes any more, and nobody has told of a block whose "
-        "memory went to the next one before they were read",
-        "DeepGEMM, whose blocks end with the stores of their last tile",
-    ),
-    Waiver(
-        "refill-fence",
-        "A copy of the async proxy overwrites what threads have read past a fence.proxy.async",
-        "a load that has returned before its thread gives the bytes back cannot see the new ones. What is "
-        "risked: a compiler puts uses of the data behind the arrival or the barrier, and then, where many "
-        "blocks share an SM, some loads return the next tile: of such pipelines an H100 had 100 wrong launches "
-        "of 100 (bench/NOTES.md), and nothing but wrong numbers tells",
-        "NVIDIA's own examples, which have a barrier there; this package's pipelines before the experiment",
-    ),
-)  # fmt: skip
-WAIVERS = {waiver.name: waiver for waiver in _ALL}
+WAIVERS = {row[0]: Waiver(*row) for row in (
+    ("same-value", "Two stores to the same bytes are ordered by something",
+     "they store one and the same value, so that it does not matter which comes last; reads, and stores of "
+     "other values, are still to be ordered with each of them",
+     "flags that every thread sets that finds something; results that all threads store"),
+    ("init-fence", "The copy engine sees mbarrier.init only past fence.mbarrier_init or fence.proxy.async",
+     "a barrier of threads behind the init leaves it time enough: the planted fault no_init_fence ends right "
+     "on an H200 (bench/FAULTS.md), and nobody has told of a copy that came too early",
+     "Triton; a tutorial of CUTLASS"),
+    ("same-init", "One thread initialises an mbarrier, once",
+     "all lanes of a converged warp write one and the same state, before anybody uses the barrier",
+     "ThunderKittens, whose first warp initialises its semaphores"),
+    ("grid-exited", "this_grid().sync() waits for all threads of the grid, also for those that have returned",
+     "the first thread of each block waits for the other blocks, and the rest of a block at a syncthreads, "
+     "which waits for nobody who has returned; the first ones are still to come",
+     "the heat equation among numba-cuda's examples, which begins with `if i >= len(buf): return`"),
+    ("thread-fence-reduction",
+     "Who reads what other blocks wrote has acquired it: the atomic that tells of it has a fence behind it",
+     "the reads come after a branch on what the atomic returned, and the L1 cache has no older copy of what "
+     "nobody has read there; what was written before that still has to be released by a fence",
+     "NVIDIA's sample threadFenceReduction, whose fence stands before its atomic alone"),
+    ("map-fence", "A tensor map that lies in global memory needs an acquire of its 128 bytes in each block",
+     "the host wrote it before the launch, so that nothing on the chip holds what was there before; a map that "
+     "a kernel has made or changed still needs its acquire",
+     "the CUDA C++ experiments that this project grew from, whose kernels take an array of maps"),
+    ("map-without-a-meeting",
+     "The lanes of a warp meet between what one of them writes into a map and tensormap.cp_fenceproxy",
+     "that instruction waits for all lanes itself (.sync.aligned), and copies what they wrote before it",
+     "Triton, of maps that a kernel makes"),
+    ("one-per-warp", "One thread issues a bulk store: each thread that executes the instruction stores",
+     "all lanes of a warp store the same bytes to the same place, so that it does not matter how often; stores "
+     "that differ in anything are still to be ordered",
+     "CUTLASS's epilogues with TMA stores, whose first warp issues them"),
+    ("own-arrival", "A thread comes once to each use of a named barrier",
+     "the barrier counts warps, and not which: who has arrived by bar.arrive and waits there counts twice; to "
+     "arrive twice without waiting is still refused",
+     "FlashAttention-3, whose first warpgroup gives itself its first turn"),
+    ("own-rows", "A warpgroup multiplies what all its threads know to be in shared memory",
+     "each warp of the four reads 16 rows of A itself, those that it has written, fenced and met for with its "
+     "own lanes; B, and rows of other warps, are still to be known to all",
+     "FlashAttention-3, whose warps write their rows of P and meet by syncwarp"),
+    ("pipeline-end", "Lanes that meet in match.any.sync know nothing of what the others have done to memory",
+     "the warp has converged there, so that each of its lanes is past its last use of a barrier: who counts "
+     "them off behind that, by an atomic, may invalidate it, as libcu++'s cuda::pipeline does",
+     "libcu++: the destructor of cuda::pipeline with shared state"),
+    ("store-at-exit", "A block waits for its bulk stores before it ends, for they read its shared memory",
+     "the stores are committed, nothing writes those bytes any more, and nobody has told of a block whose "
+     "memory went to the next one before they were read",
+     "DeepGEMM, whose blocks end with the stores of their last tile"),
+    ("refill-fence", "A copy of the async proxy overwrites what threads have read past a fence.proxy.async",
+     "a load that has returned before its thread gives the bytes back cannot see the new ones. What is risked: "
+     "a compiler puts uses of the data behind the arrival or the barrier, and then, where many blocks share an "
+     "SM, some loads return the next tile: of such pipelines an H100 had 100 wrong launches of 100 "
+     "(bench/NOTES.md), and nothing but wrong numbers tells",
+     "NVIDIA's own examples, which have a barrier there; this package's pipelines before the experiment"),
+)}  # fmt: skip
 
 
 def names(waive):
@@ -172,5 +134,5 @@ def told(report):
 
 def table():
     """All of them in Markdown."""
-    rows = [f"| `{w.name}` | {w.rule} | {w.why} | {w.met} |" for w in _ALL]
+    rows = [f"| `{w.name}` | {w.rule} | {w.why} | {w.met} |" for w in WAIVERS.values()]
     return "\n".join(["| name | rule that is broken | why it works | met in |", "|---|---|---|---|", *rows])

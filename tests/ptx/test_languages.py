@@ -63,6 +63,47 @@ def test_cures(language, kind, cure):
     assert fault.cure == cure
 
 
+HEADER = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry both(.param .u64 data, .param .u64 out) {
+.reg .b32 %r<9>; .reg .b64 %rd<6>; .reg .pred %p<3>;
+.shared .align 4 .b8 tile[256];
+ld.param.u64 %rd1, [data]; ld.param.u64 %rd2, [out];
+mov.u32 %r1, %tid.x; mov.u32 %r2, tile; mov.u32 %r5, 0; mov.u32 %r6, %ntid.x;
+mul.wide.u32 %rd3, %r1, 4; add.s64 %rd1, %rd1, %rd3; add.s64 %rd2, %rd2, %rd3;
+shl.b32 %r3, %r1, 2; add.u32 %r3, %r2, %r3; sub.u32 %r4, 508, %r3; add.u32 %r4, %r4, %r2;
+add.u32 %r4, %r4, %r2; sub.u32 %r4, %r4, 256;
+"""
+ROUND = """again:
+ld.global.u32 %r7, [%rd1];
+st.shared.u32 [%r3], %r7;
+setp.le.u32 %p1, %r6, 32;
+@%p1 bra past;
+bar.sync 0;
+past:
+ld.shared.u32 %r7, [%r4];
+add.u32 %r5, %r5, 1;
+setp.lt.u32 %p2, %r5, 4;
+@%p2 bra again;
+st.global.u32 [%rd2], %r7;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("change, words", [
+    (("", ""), (":17 orders the two in one round", "Put bar.sync 0 at the end of each round of the loop")),
+    (("%r6, 32", "%r1, 31"), ("has gone past the barrier between them, at", "Have all threads of the block")),
+])  # fmt: skip
+def test_barriers_in_a_branch_by_their_lines(change, words):
+    """Without Python, the barrier that was passed last and the lines of the text tell the same."""
+    kernel = nd.from_ptx(HEADER + ROUND.replace(*change))["both"]
+    with pytest.raises(faults.DataRace) as caught:
+        nd.simulate(kernel, 1, 64, [np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)])
+    assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+
+
 def test_reports():
     """From CUDA C++ and from Triton, by the files that the PTX names and by the door that it came through."""
     kernel = nd.from_ptx((KERNELS / "volatile.ptx").read_text())["scan_wrong"]

@@ -758,3 +758,21 @@ def test_a_producer_that_passes_a_fresh_barrier_is_not_blamed_for_a_race():
 
     fault = expect(faults.DataRace, kernel, aligned(floats(4)), nans(33), block=64)
     assert fault.source in ("note[0] = 2", "out[32] = note[0]")
+
+
+@pytest.mark.parametrize("rounds", (4, 0))
+@pytest.mark.parametrize("seed", range(6))
+def test_a_branch_is_blamed_only_where_it_was_not_taken(rounds, seed):
+    def kernel(out, rounds):
+        tile = cuda.shared.array(64, int32)
+        i = cuda.threadIdx.x
+        for k in range(4):
+            tile[i] = k
+            if rounds > 0:
+                cuda.syncthreads()
+            out[i] += tile[63 - i]
+
+    with pytest.raises(faults.DataRace) as caught:
+        simulate(kernel, 1, 64, [np.zeros(64, np.int32), rounds], seed=seed)
+    assert ("out of its branch" in caught.value.cure) == (not rounds)
+    assert "at the end of each round of the loop" in caught.value.cure

@@ -278,13 +278,8 @@ row("FMNMX", "r", "ffp", plain(least), "FTZ")
 row("FSETP", "pp", "ffp", compare, " ".join((*TESTS, *JOINS, "FTZ")))
 row("FSEL", "r", "ffp", plain(lambda a, b, p: np.where(p, a, b)), "FTZ")
 row("FSET", "r", "ffp", compare_to_number, " ".join((*TESTS, *JOINS, "FTZ", "BF")))
-row(
-    "FCHK",
-    "p",
-    "ff",
-    plain(lambda a, b: ~np.isfinite(a / b) | (np.abs(b) < 2.0**-126) | (np.abs(a) < 2.0**-100)),
-    "DIVIDE",
-)
+row("FCHK", "p", "ff", plain(
+    lambda a, b: ~np.isfinite(a / b) | (np.abs(b) < 2.0**-126) | (np.abs(a) < 2.0**-100)), "DIVIDE")
 row("MUFU", "r", "f", special, " ".join((*FUNCTIONS, "FTZ")))
 row("MUFU.RCP64H|MUFU.RSQ64H", "r", "u", special_of_double)
 row("FRND", "r", "f", round_to_whole, "FLOOR CEIL TRUNC FTZ")
@@ -298,12 +293,8 @@ row("HSETP2", "pp", "hhp", compare_halves, " ".join((*TESTS, *JOINS, "BF16_V2"))
 row("F2FP", "r", "ff", pack_pair, "F16 F32 PACK_AB BF16 RELU")
 row("F2FP.SATFINITE", "r", "ffu", pack_bytes, "E4M3 E5M2 F32 PACK_AB_MERGE_C")
 row("F2FP.UNPACK_B", "r", "b", unpack_bytes, "F16 E4M3 E5M2")
-row(
-    "F2F.F16.F32|F2F.BF16.F32",
-    "r",
-    "f",
-    lambda one: lambda a: a.astype(BF16 if "BF16" in one.words else F16).view(np.uint16).astype(U32),
-)
+row("F2F.F16.F32|F2F.BF16.F32", "r", "f",
+    lambda one: lambda a: a.astype(BF16 if "BF16" in one.words else F16).view(np.uint16).astype(U32))
 row("F2F.F64.F32", "w", "f", plain(lambda a: a.astype(F64)))
 row("F2F.F32.F64", "r", "d", rounded(to_single), ROUNDED)
 row("F2I", "r", "f", to_integer(32), "FTZ U32 S32 U16 S16 U8 S8 TRUNC FLOOR CEIL NTZ")

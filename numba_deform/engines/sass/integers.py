@@ -249,18 +249,9 @@ row("FLO", "r", "u", highest_bit, "U32 S32 SH")
 row("BREV", "r", "u", plain(reverse_bits))
 row("IABS", "r", "i", plain(absolute))
 row("IDP.4A", "r", "uuu", sum_of_products, "S8 U8")
-row(
-    "BMSK",
-    "r",
-    "uu",
-    plain(
-        lambda a, b: (
-            ((U64(1) << np.minimum(b, U32(32)).astype(U64)) - U64(1)) << np.minimum(a, U32(32)).astype(U64)
-            & LOW
-        ).astype(U32)
-    ),
-    "C W",
-)
+row("BMSK", "r", "uu", plain(lambda a, b: (
+    ((U64(1) << np.minimum(b, U32(32)).astype(U64)) - U64(1)) << np.minimum(a, U32(32)).astype(U64) & LOW
+).astype(U32)), "C W")  # fmt: skip
 row("SGXT", "r", "uu", lambda one: sign_extension(one), "U32 W")
 row("LDC|ULDC", "r", "u", lambda one: low_part(one), "U8 S8 U16 S16")
 row("LDC.64|ULDC.64", "w", "q", plain(lambda a: a))

@@ -26,15 +26,8 @@ def multiply(one):
     """mma of m16n8: D = A B + C."""
     shape = next((word for word in SHAPES if word in one.words), None)
     kinds = [TYPES[word] for word in one.opcode.split(".") if word in TYPES]
-    kind = (
-        "_".join(dict.fromkeys(kinds))
-        if kinds
-        else "tf32"
-        if "TF32" in one.words
-        else "bf16"
-        if "BF16" in one.words
-        else "f16"
-    )
+    wide = next((word for word in ("TF32", "BF16") if word in one.words), "F16")
+    kind = "_".join(dict.fromkeys(kinds)) or wide.lower()
     if shape is None or kind not in FORMS or not one.words & {"F32", "S8", "U8"}:
         raise Unknown(one.opcode)
     form, k = FORMS[kind], register(one.operands[0])

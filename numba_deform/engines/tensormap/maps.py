@@ -11,19 +11,8 @@ from math import prod
 import numpy as np
 
 from ...device.layout import Array
+from . import rules
 from .boxes import Boxes
-from .rules import (
-    DIMENSION_NAMES,
-    ELEMENT_TYPES,
-    OPTIONS,
-    RULES,
-    ElementType,
-    broken_rule,
-    check_option,
-    check_rules,
-    element_type,
-    integers,
-)
 
 
 def address_of(source) -> tuple[int, np.ndarray | None]:
@@ -38,7 +27,7 @@ def address_of(source) -> tuple[int, np.ndarray | None]:
     except TypeError:
         required = "an int, a NumPy array or an object with __cuda_array_interface__"
         given = f"a {type(source).__name__}"
-        raise broken_rule("base type", "the base address", given, required) from None
+        raise rules.broken_rule("base type", "the base address", given, required) from None
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,21 +74,21 @@ class TensorMap(Boxes):
     mode = "tile"  # of the instructions that take it
 
     def __post_init__(self, check):
-        dims = integers("dims", self.dims)
+        dims = rules.integers("dims", self.dims)
         steps = (1,) * len(dims) if self.element_strides is None else self.element_strides
         address, array = address_of(self.address)
         values = {
-            "address": address, "array": array, "dtype": element_type(self.dtype).name,
-            "dims": dims, "strides": integers("strides", self.strides),
-            "box": integers("box", self.box), "element_strides": integers("element_strides", steps),
-            "names": tuple(self.names or DIMENSION_NAMES.get(len(dims), ())),
+            "address": address, "array": array, "dtype": rules.element_type(self.dtype).name,
+            "dims": dims, "strides": rules.integers("strides", self.strides),
+            "box": rules.integers("box", self.box), "element_strides": rules.integers("element_strides", steps),
+            "names": tuple(self.names or rules.DIMENSION_NAMES.get(len(dims), ())),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)  # the only place where a frozen map is written
-        for name, table in OPTIONS.items():
-            check_option(name, getattr(self, name), table)
+        for name, table in rules.OPTIONS.items():
+            rules.check_option(name, getattr(self, name), table)
         if check:
-            check_rules(self)
+            rules.check_rules(self)
             self._check_array()
 
     @classmethod
@@ -119,18 +108,18 @@ class TensorMap(Boxes):
         if isinstance(box, Array):
             options, box = {"swizzle": box.swizzle, **options}, box.box
         shape, strides, own_dtype = _layout_of(array)
-        element = element_type(own_dtype if dtype is None else dtype)
+        element = rules.element_type(own_dtype if dtype is None else dtype)
         if element.itemsize != own_dtype.itemsize:
             given = f"{element.name} ({element.itemsize} bytes)"
             required = f"a type as large as the array's elements ({own_dtype.itemsize} bytes)"
-            raise broken_rule("element type", "dtype", given, required)
+            raise rules.broken_rule("element type", "dtype", given, required)
         if shape and shape[-1] > 1 and strides[-1] != element.itemsize:
             argument = f"the stride of the last axis of an array of shape {tuple(shape)}"
             given, required = strides[-1], f"{element.itemsize} bytes, the size of one element"
             hint = "a tensor map has no stride for the innermost dimension: reorder the axes or make the "
             hint += "array contiguous"
             rule = "innermost dimension dense"
-            raise broken_rule(rule, argument, f"{given} bytes", required, hint)
+            raise rules.broken_rule(rule, argument, f"{given} bytes", required, hint)
         return cls(array, element, shape[::-1], strides[:-1][::-1], box, **options)
 
     def _check_array(self) -> None:
@@ -141,17 +130,17 @@ class TensorMap(Boxes):
         reach = [(size - 1) * step for size, step in steps]
         rule = "inside the array"
         if min(reach, default=0) < 0:
-            raise broken_rule(rule, "a stride of the array", "negative", "positive", "copy the array")
+            raise rules.broken_rule(rule, "a stride of the array", "negative", "positive", "copy the array")
         available = sum(reach) + self.array.itemsize if self.array.size else 0
         if self.extent > available:
             given, required = f"{self.extent} bytes past its base", f"within the array's {available} bytes"
             hint = "check dims and strides (bytes, not elements)"
-            raise broken_rule(rule, "the end of the map", given, required, hint)
+            raise rules.broken_rule(rule, "the end of the map", given, required, hint)
 
     @property
     def rules(self):
         """The rules that the driver has for such a map."""
-        return RULES
+        return rules.RULES
 
     @property
     def rank(self) -> int:
@@ -159,9 +148,9 @@ class TensorMap(Boxes):
         return len(self.dims)
 
     @property
-    def element(self) -> ElementType:
+    def element(self) -> rules.ElementType:
         """The element type with its properties."""
-        return ELEMENT_TYPES[self.dtype]
+        return rules.ELEMENT_TYPES[self.dtype]
 
     @cached_property
     def itemsize(self) -> int:
@@ -217,7 +206,7 @@ def _layout_of(array):
     if interface is None:
         required = "a NumPy array or an object with __cuda_array_interface__"
         hint = "give address, dims and strides to TensorMap itself"
-        raise broken_rule("base type", "the array", f"a {type(array).__name__}", required, hint)
+        raise rules.broken_rule("base type", "the array", f"a {type(array).__name__}", required, hint)
     shape, dtype = interface["shape"], np.dtype(interface["typestr"])
     strides = interface.get("strides")
     if strides is None:  # the interface's way of saying C-contiguous

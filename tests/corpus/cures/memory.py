@@ -91,6 +91,27 @@ def lock_of_two_warps(data, out):
         out[0] = lock[1]
 
 
+@wrong(
+    faults.DataRace, source="CUDA guide, memory fence functions; public lock and unlock by atomicCAS", grid=4,
+    args=ints(4, 6), expect=lambda data, out: [(out, [0, 0, 4, 4, 4, 4])],
+    names=("Call cuda.threadfence(), of gpu scope, right before the atomic", "by an atomic after that"),
+)  # fmt: skip
+def lock_for_a_whole_block(data, out):
+    """Thread 0 takes the lock for all, who meet it at barriers, and gives it back with no fence."""
+    i = cuda.threadIdx.x
+    if i == 0:
+        while cuda.atomic.cas(out, 0, 0, 1) != 0:
+            pass
+        cuda.threadfence()
+    cuda.syncthreads()
+    if i < 4:
+        out[2 + i] += 1  # <- fault
+    cuda.syncthreads()
+    if i == 0:
+        # cure: cuda.threadfence()
+        cuda.atomic.exch(out, 0, 0)
+
+
 # --- shared memory ----------------------------------------------------------------------------------
 @wrong(
     faults.DataRace, source="CUDA guide, dynamic shared memory: all arrays start at one address", block=64,
@@ -357,7 +378,7 @@ def flag_without_release_and_acquire(data, buffer, out, flag):
 @wrong(
     faults.DataRace, source="CUDA guide, memory fence functions", block=64, args=ints(64, 64),
     expect=lambda data, out: [(out[WARP:], data[:WARP])],
-    names=("flag[0]", "by an atomic", "cuda.threadfence_block() behind the atomic"),
+    names=("flag[0]", "by an atomic", "cuda.threadfence_block() right behind the atomic"),
 )  # fmt: skip
 def takes_a_flag_without_fence(data, out):
     """A warp hands a tile on by a fence and an atomic, and the other has the atomic and no fence."""

@@ -16,11 +16,25 @@ def ints(*counts):
     return lambda: [np.arange(counts[0], dtype=np.int32), *(np.zeros(n, np.int32) for n in counts[1:])]
 
 
+def summed(data):
+    """What each thread adds up over the rounds."""
+    return data.reshape(4, 64)[:, ::-1].sum(axis=0)
+
+
+def sums_of_rounds(data, out, rounds):
+    return [(out, summed(data))]
+
+
+@cuda.jit(device=True)
+def all_meet():
+    cuda.syncthreads()
+
+
 # --- barriers of a block ------------------------------------------------------------------------------
 @wrong(
     faults.DataRace, source="CUDA guide, synchronization functions: a barrier in conditional code",
     block=THREADS, args=ints(64, 64), expect=lambda data, out: [(out, data[::-1])],
-    names=("stands in a branch", "out of its branch"),
+    names=("past the barrier between them, at programs.py:", "out of its branch"),
 )  # fmt: skip
 def barrier_for_the_first_warp(data, out):
     """Only the threads of one warp come to the barrier between the writes and the reads."""
@@ -108,6 +122,211 @@ def halves_without_a_barrier(data, out):
         out[0] = tile[0]
 
 
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: a condition that is the same for all",
+    block=THREADS, args=lambda: [*ints(256, 64)(), 4], expect=sums_of_rounds,
+    names=("two rounds of the loop", "cuda.syncthreads() at the end of each round"),
+)  # fmt: skip
+def barrier_if_there_is_more_than_one_warp(data, out, rounds):
+    """All threads take the branch in each round, and the barrier at the end of a round is missing."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    total = int32(0)
+    for k in range(rounds):
+        tile[i] = data[THREADS * k + i]  # <- fault
+        if cuda.blockDim.x > 32:
+            cuda.syncthreads()
+        total += tile[63 - i]  # <- fault
+        # cure: cuda.syncthreads()
+    out[i] = total
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, shared memory: the product of two matrices, with a bound",
+    block=THREADS, args=lambda: [*ints(256, 64)(), 4], expect=sums_of_rounds,
+    names=("two rounds of the loop", "cuda.syncthreads() at the end of each round"),
+)  # fmt: skip
+def reads_behind_the_barrier_in_its_branch(data, out, rounds):
+    """The barrier and the read are in one branch, and the write before it."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    total, k = int32(0), 0
+    while k < 4:
+        tile[i] = data[THREADS * k + i]  # <- fault
+        if k < rounds:
+            cuda.syncthreads()
+            total += tile[63 - i]  # <- fault
+        k += 1
+        # cure: cuda.syncthreads()
+    out[i] = total
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: a condition that is the same for all",
+    block=THREADS, args=lambda: [*ints(256, 64)(), 4], expect=sums_of_rounds,
+    names=("out of its branch", "cuda.syncthreads() at the end of each round"),
+)  # fmt: skip
+def barrier_in_every_other_round(data, out, rounds):
+    """All threads take the branch, in even rounds, and no barrier ends a round."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    total = int32(0)
+    for k in range(rounds):
+        tile[i] = data[THREADS * k + i]  # <- fault
+        if k % 2 == 0:  # cure: if True:
+            cuda.syncthreads()
+        total += tile[63 - i]  # <- fault
+        # cure: cuda.syncthreads()
+    out[i] = total
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: a condition that is the same for all",
+    block=THREADS, args=lambda: [*ints(256, 64)(), 4], expect=sums_of_rounds,
+    names=("two rounds of the loop", "Move the barrier at", "so that each round has it"),
+)  # fmt: skip
+def only_some_rounds_end_with_a_barrier(data, out, rounds):
+    """The barrier in the middle of a round is for all, and the one at its end for even rounds."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    total = int32(0)
+    for k in range(rounds):
+        tile[i] = data[THREADS * k + i]  # <- fault
+        cuda.syncthreads()
+        total += tile[63 - i]  # <- fault
+        if k % 2 == 0:  # cure: if True:
+            cuda.syncthreads()
+    out[i] = total
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: no barrier after the last round",
+    block=THREADS, args=lambda: [*ints(256, 64)(), 4], expect=sums_of_rounds,
+    names=("Put cuda.syncthreads() between",),
+)  # fmt: skip
+def barrier_at_the_end_of_rounds_alone(data, out, rounds):
+    """Each round but the last ends with a barrier, as it should, and none stands between write and read."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    total = int32(0)
+    for k in range(rounds):
+        tile[i] = data[THREADS * k + i]  # <- fault
+        # cure: cuda.syncthreads()
+        total += tile[63 - i]  # <- fault
+        if k < rounds - 1:
+            cuda.syncthreads()
+    out[i] = total
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, reductions: the last warp without barriers", block=THREADS,
+    args=ints(64, 1), expect=lambda data, out: [(out, data.sum())],
+    names=("Move the barrier at", "so that each round has it"),
+)  # fmt: skip
+def halves_of_the_last_warp(data, out):
+    """A sum by halves that has barriers as long as more than a warp adds."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    tile[i] = data[i]
+    cuda.syncthreads()
+    half = THREADS // 2
+    while half > 0:
+        if i < half:
+            tile[i] += tile[i + half]  # <- fault
+        if half > 16:  # cure: if True:
+            cuda.syncthreads()
+        half //= 2
+    if i == 0:
+        out[0] = tile[0]
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: a barrier in one arm", block=THREADS,
+    args=ints(64, 64), expect=lambda data, out: [(out[32:], data[:32])],
+    names=("has gone past the barrier between them", "Have all threads of the block come to the barrier"),
+)  # fmt: skip
+def barrier_in_one_arm(data, out):
+    """One warp writes and comes to the barrier, and the other reads in the other arm."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    if i < 32:
+        tile[i] = data[i]
+        cuda.syncthreads()  # cure: pass
+    # cure: cuda.syncthreads()
+    else:  # cure: if i >= 32:
+        out[i] = tile[i - 32]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: threads without work", block=THREADS,
+    args=ints(64, 64), expect=lambda data, out: [(out[:48], data[:15:-1])],
+    names=("has gone past the barrier between them", "no return, break or continue"),
+)  # fmt: skip
+def returns_before_the_barrier(data, out):
+    """Some threads write, and have nothing to do after that."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    tile[i] = data[i]
+    if i >= 48:  # cure: if i >= 64:
+        return
+    cuda.syncthreads()
+    out[i] = tile[63 - i]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: threads without work", block=THREADS,
+    args=lambda: [*ints(256, 64)(), 4], expect=lambda data, out, rounds: [(out[:48], summed(data)[:48])],
+    names=("has gone past the barrier between them", "no return, break or continue"),
+)  # fmt: skip
+def skips_the_barriers_of_a_round(data, out, rounds):
+    """Some threads only write, and leave the rest of each round, with its barriers, to the others."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    total = int32(0)
+    for k in range(rounds):
+        tile[i] = data[THREADS * k + i]
+        if i >= 48:  # cure: if i >= 64:
+            continue
+        cuda.syncthreads()
+        total += tile[63 - i]  # <- fault
+        cuda.syncthreads()
+    out[i] = total
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: loops of different lengths", block=THREADS,
+    args=ints(64, 64), expect=lambda data, out: [(out, (np.arange(64) // 32 + 1)[::-1] * data[::-1])],
+    names=("Have all threads of the block come to the barrier at", "and as often", "or loop"),
+)  # fmt: skip
+def rounds_that_differ_between_warps(data, out):
+    """The barrier is in a loop that one warp leaves a round earlier."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    tile[i] = 0
+    k = 0
+    while k < 1 + i // 32:
+        tile[i] += data[i]  # <- fault
+        cuda.syncthreads()  # cure: pass
+        k += 1
+    # cure: cuda.syncthreads()
+    out[i] = tile[63 - i]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: a barrier in a function", block=THREADS,
+    args=ints(64, 64), expect=lambda data, out: [(out, data[::-1])],
+    names=("has gone past the barrier between them", "called at"),
+)  # fmt: skip
+def calls_a_barrier_in_a_branch(data, out):
+    """The barrier is in a function that only one warp calls."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    tile[i] = data[i]
+    if i < 32:  # cure: if True:
+        all_meet()
+    out[i] = tile[63 - i]  # <- fault
+
+
 # --- the whole grid -----------------------------------------------------------------------------------
 @wrong(
     faults.DataRace, source="Numba documentation, examples: the heat equation has two buffers", grid=4,
@@ -149,6 +368,78 @@ def a_barrier_of_the_block_for_the_grid(data, out):
     out[i] = 2 * data[i]  # <- fault
     cuda.syncthreads()  # cure: cuda.cg.this_grid().sync()
     data[i] = out[(i + 1) % 64]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, atomic functions: a counter that the kernel itself clears", grid=4,
+    block=32, args=ints(128, 1), expect=lambda data, out: [(out, data.sum())],
+    names=("syncthreads stops at its block", "is for the threads of one block", "cuda.cg.this_grid().sync()"),
+)  # fmt: skip
+def clears_the_sum_for_its_own_block(data, out):
+    """Block 0 clears what all blocks add to, and a barrier of each block comes after."""
+    i = cuda.grid(1)
+    if i == 0:
+        out[0] = 0  # <- fault
+    cuda.syncthreads()  # cure: cuda.cg.this_grid().sync()
+    cuda.atomic.add(out, 0, data[i])  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="numba/numba issue 8249: blocks exchange numbers by a global array", grid=4,
+    block=32, args=ints(128, 128), expect=lambda data, out: [(out, np.arange(128)[::-1] + 3)],
+    names=("syncthreads stops at its block", "cuda.cg.this_grid().sync()", "an atomic", "launch"),
+)  # fmt: skip
+def blocks_exchange_without_any_barrier(data, out):
+    """Each thread reads what one of another block has just written."""
+    i = cuda.grid(1)
+    data[i] += 3  # <- fault
+    # cure: cuda.cg.this_grid().sync()
+    out[i] = data[127 - i]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="Numba documentation, examples: the heat equation in one launch", grid=4, block=32,
+    args=ints(128, 128), expect=lambda data, out: [(data, np.roll(np.arange(128), -2))],
+    names=("second array", "syncthreads stops at its block", "cuda.cg.this_grid().sync()"),
+)  # fmt: skip
+def steps_in_place_in_a_loop(data, out):
+    """Each round writes where other threads read, also those of other blocks."""
+    i = cuda.grid(1)
+    for _ in range(2):
+        # cure: out[i] = data[(i + 1) % 128]
+        # cure: cuda.cg.this_grid().sync()
+        # cure: data[i] = out[i]
+        # cure: cuda.cg.this_grid().sync()
+        data[i] = data[(i + 1) % 128]  # cure: pass  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="numba/numba issue 8249: scratch indexed by too little", grid=4, block=32,
+    args=ints(128, 128), expect=lambda data, out: [(out, data)],
+    names=("out[0]", "an element of its own", "cuda.grid(1)"),
+)  # fmt: skip
+def all_of_the_grid_write_one_element(data, out):
+    """Each thread of the grid writes its result to the same element."""
+    i = cuda.grid(1)
+    out[0] = data[i]  # cure: out[i] = data[i]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="Numba documentation, cooperative groups", grid=2, block=32,
+    args=lambda: [np.arange(64, dtype=np.int32), np.zeros(64, np.int32), 4],
+    expect=lambda data, out, rounds: [(data, np.arange(64) + 6)],
+    names=("cuda.cg.this_grid().sync() at the end of each round", "Where some pass by the one at"),
+)  # fmt: skip
+def barrier_of_the_grid_in_a_branch_of_all(data, out, rounds):
+    """All threads of the grid take the branch in each round, and no barrier ends a round."""
+    grid = cuda.cg.this_grid()
+    i = cuda.grid(1)
+    for k in range(4):
+        out[i] = k  # <- fault
+        if rounds > 0:
+            grid.sync()
+        data[i] += out[63 - i]  # <- fault
+        # cure: grid.sync()
 
 
 @wrong(

@@ -146,7 +146,7 @@ class Waited:
             f"The arrivals of {self.phase} phase{'s' * (self.phase > 1)} so far were made by "
             f"{ranges(self.late)}, {self.places(self.late)}{loop}, and this is a wait for one more: let both "
             "sides take as many steps, each with its state advanced once a step; or arrive once more, to tell "
-            "who waits that there is no more."
+            "who waits that there is no more. Who ends before others drops out (mbarrier_arrive_drop)."
         )  # fmt: skip
 
     def beside(self, barrier):

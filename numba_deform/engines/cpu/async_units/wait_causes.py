@@ -35,7 +35,8 @@ def explain(fault, block):
         fault.cure = States(block, ring[1]).cure()
     if isinstance(fault, UNGUARDED) and fault.thread is not None and fault.rule == type(fault).rule:
         thread = block.threads[fault.thread]
-        fault.cure = _by_another(thread) or not ring and _one_for_all(thread) or fault.cure
+        two = isinstance(fault, UNGUARDED[2:]) and next(filter(None, map(_two_stages, block.threads)), "")
+        fault.cure = two or _by_another(thread) or not ring and _one_for_all(thread) or fault.cure
 
 
 def _waits(block, start=""):
@@ -58,6 +59,22 @@ def _one_for_all(thread):
             said = said.format(" and ".join(sorted(many)), name)
             return (f"Thread {thread.tid} {said} alone, at {thread.at(site)}: take that from the stage, too, "
                     "by the index of the others.")  # fmt: skip
+    return ""
+
+
+def _two_stages(thread):
+    """The cure where ``thread`` has arrived for another stage than that which it had waited for last."""
+    waits = {barrier: wait[3] for barrier, wait in thread.waits.items()}
+    arrivals = {b: max(of.get(thread.tid, -1) for of in (b.arrived, b.last_arrivers)) for b in thread.arrivals}
+    stages = [sorted(used, key=lambda b: b.address) for used in (waits, arrivals)]
+    lines = {thread.arrivals[b] for b in arrivals}, {wait[1] for wait in thread.waits.values()}
+    if len(waits) == len(arrivals) > 1 and max(map(len, lines)) == 1:
+        for barrier, clock in arrivals.items():
+            before = max((b for b in waits if waits[b] <= clock), key=waits.get, default=None)
+            if before and stages[0].index(before) != stages[1].index(barrier):
+                place = thread.at(thread.arrivals[barrier])
+                return (f"Thread {thread.tid} waits on {before.name} and then arrives on {barrier.name}, at "
+                        f"{place}: where these are of two stages, take both by one stage index.")  # fmt: skip
     return ""
 
 

@@ -51,6 +51,7 @@ class Block(Scheduler):
         self.copy_engine = CopyEngine(self)
         self.warps = [self.warp_type(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
         self.named, self.completed = {}, {}  # id -> NamedBarrier; its use before
+        self.met = (), ()  # who came to the last syncthreads that is over, and the calls by which the last did
         self.callers = {}  # (number, count, site) of a call of a named barrier -> the threads that have made it
         self.registers = RegisterPool(self, *execution.registers)
         self.warpgroups = {}  # number -> Warpgroup, of those that multiply
@@ -221,6 +222,8 @@ class Block(Scheduler):
             what += f"{'s' * (skipped[warp] > 1)} of warp {warp} came"
             raise self._misused(barrier, what, warp)
         self.completed[barrier.number] = self.named.pop(barrier.number)
+        if barrier.whole:
+            self.met = {t.tid for t in barrier.parked}, barrier.last.calls()
         self.progress += 1
         if barrier.parked:
             self.join([t.tid for t in barrier.parked], barrier)

@@ -26,7 +26,7 @@ from ..memory.access_records import CLOCK, SITE, Write
 from ..memory.arrays import snapshot
 from ..reports.call_sites import KERNEL, describe_site, place, result_used
 from ..reports.source_loops import step_of, unread
-from ..reports.source_order import index_without_block, order_of
+from ..reports.source_order import has_left, index_without_block, order_of
 
 NOWHERE = SimpleNamespace(base=0, stop=0)
 
@@ -136,8 +136,8 @@ class ThreadLife(greenlet):
             state=about.state() if hasattr(about, "state") else None, waits=waits
         )
 
-    at, order_of, index_without_block, result_used = map(
-        staticmethod, (describe_site, order_of, index_without_block, result_used)
+    at, has_left, order_of, index_without_block, result_used = map(
+        staticmethod, (describe_site, has_left, order_of, index_without_block, result_used)
     )
 
     @staticmethod

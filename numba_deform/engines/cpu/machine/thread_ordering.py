@@ -3,25 +3,8 @@ call it."""
 
 import numpy as np
 
+from ..memory import vector_clocks as vc
 from ..memory.access_records import AtomicWrite, copy_of
-from ..memory.vector_clocks import (
-    ASYNC,
-    CLUSTER,
-    CTA,
-    FENCED,
-    FENCED_AT,
-    GPU,
-    MET,
-    SCOPES_IN_WORDS,
-    SHARED,
-    TICKET,
-    covers,
-    covers_shared,
-    merged,
-    raise_to,
-    renamed,
-    shared_clocks,
-)
 from .thread_life import ThreadLife
 
 
@@ -39,42 +22,42 @@ class ThreadOrdering(ThreadLife):
 
     def acquire(self, knowledge):
         """What a release handed on is visible from here on."""
-        own = self.block, (SHARED, self.block)  # of this SM; no other cache is asked
+        own = self.block, (vc.SHARED, self.block)  # of this SM; no other cache is asked
         for key in own:
             if key in knowledge:
-                raise_to(self.clocks, knowledge[key])
+                vc.raise_to(self.clocks, knowledge[key])
         self.learn({key: clocks for key, clocks in knowledge.items() if key not in own})
 
     def learn(self, facts):
         """The same for facts that are not clocks of this block."""
         if facts:
-            self.foreign = merged(self.foreign, facts)
+            self.foreign = vc.merged(self.foreign, facts)
             self.block.knows_others = True
 
     def knows(self, block, owner, clock):
         """Whether that moment of another block is visible here."""
-        return covers(self.foreign, block, owner, clock)
+        return vc.covers(self.foreign, block, owner, clock)
 
     def knows_shared(self, block, owner, clock):
         """The same of its accesses to shared memory."""
-        return covers_shared(self.foreign, block, owner, clock)
+        return vc.covers_shared(self.foreign, block, owner, clock)
 
     def fence_acq_rel(self, wide=True, sc=False, cluster=False):
         """Release: later relaxed atomics hand out what came before. Acquire: earlier ones take effect.
         ``cluster``: of that scope, whatever ``wide`` is."""
         if sc:
-            self.acquire(renamed(self.foreign, MET, None))
-        scope = CLUSTER if cluster else wide
+            self.acquire(vc.renamed(self.foreign, vc.MET, None))
+        scope = vc.CLUSTER if cluster else wide
         self.acquire(self.acquired[scope])
         _, every, near = self.acquired
-        self.acquired = {}, {} if scope is GPU else every, near if scope is CTA else {}
+        self.acquired = {}, {} if scope is vc.GPU else every, near if scope is vc.CTA else {}
         known = self.knowledge()
         if sc:
-            self.learn(renamed(known, None, FENCED))
+            self.learn(vc.renamed(known, None, vc.FENCED))
         _, every, near = self.published
-        self.published = known, known if scope is GPU else every, near if scope is CTA else known
-        self.narrow_fence = SCOPES_IN_WORDS.get(scope)
-        lacks = "its fence before that has scope cta (fence_acq_rel_cta)" if scope is CTA else None
+        self.published = known, known if scope is vc.GPU else every, near if scope is vc.CTA else known
+        self.narrow_fence = vc.SCOPES_IN_WORDS.get(scope)
+        lacks = "its fence before that has scope cta (fence_acq_rel_cta)" if scope is vc.CTA else None
         self.last_fence = lacks, self.clock
         self.tick()
 
@@ -91,28 +74,28 @@ class ThreadOrdering(ThreadLife):
             self.acquire(seen[wide])
         mine, all_, others = self.acquired
         same = near is own and others is mine  # as where clusters have one block
-        mine = merged(mine, own)
-        self.acquired = mine, merged(all_, every), mine if same else merged(others, near)
+        mine = vc.merged(mine, own)
+        self.acquired = mine, vc.merged(all_, every), mine if same else vc.merged(others, near)
         if wide:
-            self.learn(renamed(every, FENCED, MET))
+            self.learn(vc.renamed(every, vc.FENCED, vc.MET))
 
     def take_ticket(self, flag, wide):
         """This thread uses what an atomic has returned: that tells it of what others had released there."""
-        self.learn(renamed(flag.seen_by(self.block)[wide], None, TICKET))
+        self.learn(vc.renamed(flag.seen_by(self.block)[wide], None, vc.TICKET))
 
     def _hand_on(self, region, address, wide, release):
         """A write of this thread hands on what its last fence covers, or as a ``release`` all; and what its
         releases at that address did (PTX ISA section 8.8, the second release pattern)."""
         own, every, near = self.published
         if wide and self.block.knows_others:
-            every = merged(every, renamed(self.foreign, FENCED, FENCED))
+            every = vc.merged(every, vc.renamed(self.foreign, vc.FENCED, vc.FENCED))
         if release:
             own = near = self.knowledge()
-            every = merged(every, own) if wide else every
+            every = vc.merged(every, own) if wide else every
             self.tick()
         place, given = (region, address), (own, every if wide else {}, near if wide else {})
         if place in self.released:
-            given = tuple(map(merged, self.released[place], given))
+            given = tuple(map(vc.merged, self.released[place], given))
         if release:
             self.released[place] = given
         region.flags[address].add(self.block, *given)
@@ -125,11 +108,11 @@ class ThreadOrdering(ThreadLife):
         if shared:
             np.copyto(self.clocks[1], self.clocks[0])
         if shared and len(blocks) > 1:
-            kind = FENCED_AT, None if cluster else self.block
-            clocks = {(kind, block): shared_clocks(known, block) for block in blocks}
+            kind = vc.FENCED_AT, None if cluster else self.block
+            clocks = {(kind, block): vc.shared_clocks(known, block) for block in blocks}
             self.learn({key: seen for key, seen in clocks.items() if seen is not None})
         if globally:
-            self.learn(renamed(known, None, ASYNC))
+            self.learn(vc.renamed(known, None, vc.ASYNC))
         self.tick()
 
     def sees_fence(self, home, w):
@@ -140,6 +123,6 @@ class ThreadOrdering(ThreadLife):
         if block is home:  # what its own fences say
             if home is self.block and self.clocks[1, w.owner] >= w.clock:
                 return True
-            if covers_shared(self.foreign, block, *moment, row=1):
+            if vc.covers_shared(self.foreign, block, *moment, row=1):
                 return True
-        return any(self.knows(((FENCED_AT, at), block), *moment) for at in (home, None))
+        return any(self.knows(((vc.FENCED_AT, at), block), *moment) for at in (home, None))

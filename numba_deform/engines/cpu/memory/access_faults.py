@@ -10,6 +10,7 @@ from ... import faults
 from .access_records import BLOCK, CLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live, copy_of
 from .race_causes import let_others_come, race
 from .races import CHANGE, READ, WRITE, Access
+from .source_causes import carved
 
 
 def bad_read(space, thread, w, address, size):
@@ -28,7 +29,8 @@ def bad_read(space, thread, w, address, size):
         return fault
     if isinstance(w, Live):
         what = f"reads {name}, the bytes of live barrier {w.barrier.name}"
-        return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
+        fault = thread.fault(faults.LiveBarrierAccess, what, w.barrier)
+        return carved(fault, space, w.barrier.address, 8, True)
     if copy := copy_of(w):
         return _unawaited(thread, copy, name)
     if _by_copy(w):
@@ -243,7 +245,8 @@ def bad_write(space, thread, w, address, size, record):
         return outside(space, thread, f"{verb} {size} bytes at {name}", address, size, name, record)
     if isinstance(w, Live):
         what = f"{verb} {name}, the bytes of live barrier {w.barrier.name}"
-        return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
+        fault = thread.fault(faults.LiveBarrierAccess, what, w.barrier)
+        return carved(fault, space, w.barrier.address, 8, True)
     if copy := copy_of(w):
         newer = copy_of(record)
         kind = faults.CopyCollision if newer else faults.DataRace
@@ -277,7 +280,7 @@ def bad_write(space, thread, w, address, size, record):
             fault.rule = "Until a wait for its phase has returned, a copy's destination is the copy's."
             fault.cure = f"Wait on {copy.barrier.name}, for the phase that the copy counts in, before this "
             fault.cure += "write."
-        return fault
+        return carved(fault, space, address, size, kind is faults.DataRace)
     if _by_copy(w) and not isinstance(w, Ended):
         return _unfinished_store(thread, w, f"{verb} {name}", name)
     done = "used as a barrier until" if isinstance(w, Ended) else _did(w)

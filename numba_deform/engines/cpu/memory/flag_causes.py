@@ -1,7 +1,8 @@
-"""Causes of races that who reads a flag leaves open. ``race_causes`` has those of who sets it."""
+"""Causes of races that who reads a flag, or takes a lock or a ticket, leaves open. ``race_causes`` has those of
+who sets it."""
 
 from .access_records import ATOMIC, BLOCK, CLOCK, SITE, TID, readers, writers
-from .races import Cause
+from .races import CHANGE, READ, Cause
 from .vector_clocks import CLUSTER, CTA, FENCED, GPU, MET, covers
 
 SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU}
@@ -76,3 +77,74 @@ def _read(space, address, threads):
         found += [(w.clock, w.site, True, w.tid, w.block) for w in writers(record) if w.reads]
     reads = ((t, *read) for t in threads for *read, tid, block in found if tid == t.tid and block is t.block)
     return next(reads, None)
+
+
+def flags_of(pair):
+    """(memory, address, record, flag) of each flag that the other block has set and this block has read."""
+    for space, address, record, flag in _words(pair):
+        if any(of is pair.thread.block for of, _ in record.seen):
+            yield from ((space, address, w, flag) for w in writers(record) if w.block is pair.other.block)
+
+
+def _words(pair):
+    """(memory, address, record, flag) of each word whose last write was an atomic."""
+    block = pair.thread.block
+    for space in (*block.globals.regions, *(b.shared for b in block.cluster.blocks)):
+        for address, flag in space.flags.items():
+            record = space.written[address - space.base] if space.traced else None
+            if record is not None and record.atomic:
+                yield space, address, record, flag
+
+
+def lock_without_fence(pair):
+    """Each of the two changes a word by an atomic, the other after its access and this one before, where what
+    the atomic gives is used: a lock or a turn, which hands nothing on without fences. A thread may do so for
+    those that it meets at a barrier."""
+    thread, other = pair.thread, pair.other
+    for space, address, record, flag in _words(pair) if CHANGE not in pair.kinds and other.block else ():
+        changes = [w for w in writers(record) if w.reads]
+        left = [w for w in changes if w.block is other.block and pair.known_to(w)]
+        taken = [w for w in changes if w.block is thread.block and thread.seen[w.owner] >= w.clock]
+        taken = [w for w in taken if thread.result_used(w.site)]
+        if not left or not taken or taken[-1].number < left[-1].number:
+            continue
+        given, got = thread.at(left[-1].site), thread.at(taken[-1].site)
+        if given == got:  # a ticket that each takes again
+            continue
+        released = pair.covered(flag.own.get(other.block) or {} if pair.near else flag.wide)
+        fence = "cuda.threadfence_block()" if pair.near else "cuda.threadfence(), of gpu scope,"
+        taker = thread.block.threads[taken[-1].tid]
+        acquired = taker.met and taker.met[0] is flag and taker.met[3]
+        places = [f"right before the atomic at {given}"] * (not released)
+        places += [f"right behind the atomic at {got}, or its loop"] * (
+            not acquired and taker.last_fence[1] < taken[-1].clock
+        )  # fmt: skip
+        return places and Cause(
+            f"Call {fence} {', and '.join(places)}.",
+            "An atomic by itself hands nothing on: what comes before it in its thread needs a fence before it, "
+            "and who reads its value a fence behind that (PTX section 8.8).",
+            f"; {pair.who(left[-1].tid)} changed {space.name_of(address, True)} by an atomic after that, at "
+            f"{given}, and {pair.who(taker.tid, thread.block)} before this, at {got}",
+        )  # fmt: skip
+    return None
+
+
+def ticket_without_fence(pair):
+    """An atomic of this block, whose value is used, met a release that covers the other access, and nothing
+    acquires that."""
+    if pair.near or pair.kind is not READ or pair.thread.block.tickets:
+        return None
+    block, seen = pair.thread.block, pair.thread.seen
+    for space, address, w, flag in flags_of(pair):
+        record = space.written[address - space.base]
+        for own in writers(record) if pair.covered(flag.wide) else ():
+            taken = own.reads and own.block is block and seen[own.owner] >= own.clock
+            if taken and own.number > w.number:
+                place = pair.thread.at(own.site)
+                return Cause(
+                    f"Call cuda.threadfence() right behind the atomic at {place}, in its thread.",
+                    more=f"; the atomic at {place} met what {pair.who(w.tid)} released after that, and no "
+                    "fence behind it acquires it: the form of NVIDIA's sample threadFenceReduction",
+                    waiver="thread-fence-reduction" if pair.space in block.globals.regions else None,
+                )  # fmt: skip
+    return None

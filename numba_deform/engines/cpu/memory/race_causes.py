@@ -7,18 +7,9 @@ of ``CAUSES`` looks for one cause; the first that finds its own has the say.
 from greenlet import getcurrent
 
 from ... import faults
-from .access_records import writers
-from .flag_causes import also_acquire, unacquired
+from . import source_causes as source
+from .flag_causes import also_acquire, flags_of, lock_without_fence, ticket_without_fence, unacquired
 from .races import CHANGE, READ, WRITE, Cause, Race, elements
-from .source_causes import (
-    barrier_in_a_branch,
-    carved_twice,
-    in_place,
-    of_one_block_alone,
-    of_two_rounds,
-    phase_of_the_grid,
-    same_in_each_block,
-)
 from .vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 
 RULES = {
@@ -27,6 +18,8 @@ RULES = {
     "gpu": "Blocks run in any order or at once; a release and an acquire of gpu scope order them.",
 }  # by the scope that both are in
 PARITY = "the parity changes from one use of a barrier to the next, and begins with 0 for who waits for others"
+BEYOND = " syncthreads stops at its block: what orders blocks is another launch, cuda.cg.this_grid().sync() or "
+BEYOND += "atomics that release and acquire."
 VOLATILE = "; a volatile access is a relaxed one (PTX 9.7.9.8): it orders nothing between threads"
 LATE = 5  # turns that others get to hand something on
 
@@ -43,7 +36,8 @@ def race(space, thread, kind, other, what, name):
     what = (cause.what or what) + cause.more + VOLATILE * pair.is_volatile
     fault = who.fault_at(cause.kind, what, site, name)
     fault.cure, fault.waiver = cause.cure, cause.waiver
-    fault.rule = cause.rule or (RULES[pair.scope] if cause.kind is faults.DataRace else fault.rule)
+    plain = cause.kind is faults.DataRace
+    fault.rule = cause.rule or (RULES[pair.scope] + BEYOND * pair.wide if plain else fault.rule)
     return fault
 
 
@@ -210,6 +204,8 @@ def _behind_its_arrival(pair):
     for barrier, (phase, site, _, last) in thread.waits.items():
         clock = barrier.last_arrivers.get(other.tid, other.clock)
         if last == latest and phase == barrier.phase - 1 and clock < other.clock:
+            if two := _of_another_stage(pair, barrier, site):
+                return two
             place = thread.at(pair.culprit.arrivals[barrier])
             more = f"; thread {thread.tid} has waited on {barrier.name} at {thread.at(site)}, and "
             more += f"thread {other.tid} has {'read' if other.kind is READ else 'written'} this after its "
@@ -223,6 +219,26 @@ def _behind_its_arrival(pair):
                 f"Ring). Else put {pair.between} between the two.", more=more,
             )  # fmt: skip
     return None
+
+
+def _of_another_stage(pair, waited, site):
+    """The other thread's first arrival after its access, further on in a round, is on another barrier than the
+    one ``waited`` for at ``site``."""
+    culprit, other, at = pair.culprit, pair.other, pair.thread.at
+    for _ in range(LATE):
+        clocks = [(of.get(other.tid, -1), b) for b in culprit.arrivals for of in (b.last_arrivers, b.arrived)]
+        if after := [each for each in clocks if each[0] >= other.clock]:
+            break
+        let_others_come(pair.thread)
+    _, barrier = min(after, key=lambda each: each[0], default=(0, waited))
+    code, offset = culprit.arrivals[barrier]
+    if barrier is waited or code is not other.site[0] or offset < other.site[1]:
+        return None
+    return Cause(
+        "Take place and barriers by one stage index, in both threads: the arrival that comes after this, at "
+        f"{at((code, offset))}, is on {barrier.name}, and the wait at {at(site)} is for {waited.name}.",
+        more=f"; {pair.who(other.tid)} arrived on {barrier.name} after that",
+    )
 
 
 def _narrow_wait(pair):
@@ -287,7 +303,8 @@ def _plain_beside_atomic(pair):
     return Cause(
         f"If both may come at any time, make {which} an atomic, too: cuda.atomic.add(a, i, 0) or "
         f"ld_acquire_{pair.scope}_.. reads, cuda.atomic.exch or st_release_{pair.scope}_.. writes. If one is "
-        f"to come before the other, put {pair.between} between them."
+        f"to come before the other, put {pair.between} between them.",
+        more=source.beyond_its_block(pair),
     )
 
 
@@ -314,7 +331,7 @@ def _one_element(pair):
     if pair.kinds != {WRITE} or not pair.one_line:
         return None
     whose = "thread" if pair.near else "block"
-    how = "cuda.threadIdx.x" if pair.near else "cuda.grid(1), or cuda.blockIdx.x,"
+    how = "cuda.grid(1), or cuda.blockIdx.x," if pair.wide else "cuda.threadIdx.x"
     one = "cuda.threadIdx.x == 0" if pair.near else "cuda.blockIdx.x == 0"
     rounds = " Where they are of two rounds of a loop, put a barrier between the rounds." if pair.near else ""
     return Cause(
@@ -340,82 +357,13 @@ def _known_to_a_neighbour(pair):
     )  # fmt: skip
 
 
-def _flags_of(pair):
-    """(memory, address, record, flag) of each flag that the other block has set and this block has read."""
-    for space, address, record, flag in _words(pair):
-        if any(of is pair.thread.block for of, _ in record.seen):
-            yield from ((space, address, w, flag) for w in writers(record) if w.block is pair.other.block)
-
-
-def _words(pair):
-    """(memory, address, record, flag) of each word whose last write was an atomic."""
-    block = pair.thread.block
-    for space in (*block.globals.regions, *(b.shared for b in block.cluster.blocks)):
-        for address, flag in space.flags.items():
-            record = space.written[address - space.base] if space.traced else None
-            if record is not None and record.atomic:
-                yield space, address, record, flag
-
-
-def _lock_without_fence(pair):
-    """Each of the two changes a word by an atomic, the other after its access and this one before, where what
-    the atomic gives is used: a lock or a turn, which hands nothing on without fences."""
-    thread, other = pair.thread, pair.other
-    for space, address, record, flag in _words(pair) if CHANGE not in pair.kinds and other.block else ():
-        changes = [w for w in writers(record) if w.reads]
-        left = [w for w in changes if (w.block, w.tid) == (other.block, other.tid) and w.clock >= other.clock]
-        taken = [w for w in changes if (w.block, w.tid) == (thread.block, thread.tid)]
-        taken = [w for w in taken if thread.result_used(w.site)]
-        if not left or not taken or taken[-1].number < left[-1].number:
-            continue
-        given, got = thread.at(left[-1].site), thread.at(taken[-1].site)
-        if given == got:  # a ticket that each takes again
-            continue
-        released = pair.covered(flag.own.get(other.block) or {} if pair.near else flag.wide)
-        fence = "cuda.threadfence_block()" if pair.near else "cuda.threadfence(), of gpu scope,"
-        acquired = thread.met and thread.met[0] is flag and thread.met[3]
-        places = [f"right before the atomic at {given}"] * (not released)
-        places += [f"right behind the atomic at {got}, or its loop"] * (
-            not acquired and thread.last_fence[1] < taken[-1].clock
-        )  # fmt: skip
-        return places and Cause(
-            f"Call {fence} {', and '.join(places)}.",
-            "An atomic by itself hands nothing on: what comes before it in its thread needs a fence before it, "
-            "and who reads its value a fence behind that (PTX section 8.8).",
-            f"; {pair.who(other.tid)} changed {space.name_of(address, True)} by an atomic after that, at "
-            f"{given}, and this thread before this, at {got}",
-        )  # fmt: skip
-    return None
-
-
-def _ticket_without_fence(pair):
-    """An atomic of this block, whose value is used, met a release that covers the other access, and nothing
-    acquires that."""
-    if pair.near or pair.kind is not READ or pair.thread.block.tickets:
-        return None
-    block, seen = pair.thread.block, pair.thread.seen
-    for space, address, w, flag in _flags_of(pair):
-        record = space.written[address - space.base]
-        for own in writers(record) if pair.covered(flag.wide) else ():
-            taken = own.reads and own.block is block and seen[own.owner] >= own.clock
-            if taken and own.number > w.number:
-                place = pair.thread.at(own.site)
-                return Cause(
-                    f"Call cuda.threadfence() right behind the atomic at {place}, in its thread.",
-                    more=f"; the atomic at {place} met what {pair.who(w.tid)} released after that, and no "
-                    "fence behind it acquires it: the form of NVIDIA's sample threadFenceReduction",
-                    waiver="thread-fence-reduction" if pair.space in block.globals.regions else None,
-                )  # fmt: skip
-    return None
-
-
 def _set_by_another(pair):
     """A thread of the other block has released after the access, and did not know of it; or the thread itself
     has set a flag after it, which hands nothing on."""
     if pair.near:
         return None
     other = pair.other
-    for space, address, w, flag in _flags_of(pair):
+    for space, address, w, flag in flags_of(pair):
         name, place = space.name_of(address, True), pair.thread.at(w.site)
         own = covers(flag.wide, w.block, w.owner, w.clock)
         if own and w.tid != other.tid:
@@ -426,10 +374,7 @@ def _set_by_another(pair):
                 "passed.",
                 f"; {pair.who(w.tid)} released {name} at {place}, and no barrier before that told it of this",
             )  # fmt: skip
-        knew = w.clock >= other.clock if w.tid == other.tid else (
-            other.block.threads[w.tid].seen[other.owner] >= other.clock
-        )  # fmt: skip
-        if not own and not w.reads and knew:
+        if not own and not w.reads and pair.known_to(w):
             scope = "cluster_shared_cluster" if hasattr(space, "dynamic_names") else "gpu_global"
             return Cause(
                 f"Set the flag by st_release_{scope}_b32, or with a fence of gpu scope (fence_acq_rel_gpu) "
@@ -466,35 +411,29 @@ def _lacking(thread, other):
 
 
 # --- all others ---------------------------------------------------------------------------------------
-def _in_one_block(pair):
-    return Cause(faults.DataRace.cure) if pair.near else None
+UNORDERED = {
+    "cta": faults.DataRace.cure,
+    "cluster": "Put the cluster's barrier between the two: cluster_arrive() after the one access and "
+    "cluster_wait() before the other, in all threads; or arrive after the one on an mbarrier of the "
+    "other's block (mbarrier_arrive_cluster), and wait for it there before the other.",
+    "gpu": "Release at gpu scope after the one access (cuda.threadfence() and an atomic, or "
+    "st_release_gpu_global_b32), acquire before the other (ld_acquire_gpu_global_b32 in a loop, or "
+    "an atomic and cuda.threadfence()), or make two launches of it.",
+}
 
 
-def _in_one_cluster(pair):
-    if not pair.clustered:
-        return None
-    return Cause(
-        "Put the cluster's barrier between the two: cluster_arrive() after the one access and "
-        "cluster_wait() before the other, in all threads; or arrive after the one on an mbarrier of the "
-        "other's block (mbarrier_arrive_cluster), and wait for it there before the other."
-    )
-
-
-def _in_one_grid(pair):
-    return Cause(
-        "Release at gpu scope after the one access (cuda.threadfence() and an atomic, or "
-        "st_release_gpu_global_b32), acquire before the other (ld_acquire_gpu_global_b32 in a loop, or "
-        "an atomic and cuda.threadfence()), or make two launches of it."
-    )
+def _unordered(pair):
+    return Cause(UNORDERED[pair.scope])
 
 
 HANDED_ON = (
-    _narrow_wait, _narrow_scope, _known_to_a_neighbour, _ticket_without_fence, unacquired, _set_by_another,
+    _narrow_wait, _narrow_scope, _known_to_a_neighbour, ticket_without_fence, unacquired, _set_by_another,
     _met_relaxed,
 )  # fmt: skip
 CAUSES = (
     _old_token, _count_too_small, _old_phase, _arrived_for_its_warp, _behind_its_arrival, *HANDED_ON[:2],
-    _one_byte_by_two_names, carved_twice, _plain_beside_atomic, barrier_in_a_branch, of_two_rounds,
-    same_in_each_block, _ticket_without_fence, _lock_without_fence, *HANDED_ON[2:], _change_by_hand,
-    _one_element, of_one_block_alone, in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
+    _one_byte_by_two_names, source.carved_twice, _plain_beside_atomic, source.passed_by,
+    source.barrier_in_a_branch, source.of_two_rounds, source.same_in_each_block, ticket_without_fence,
+    lock_without_fence, *HANDED_ON[2:], _change_by_hand, _one_element, source.of_one_block_alone,
+    source.in_place, source.phase_of_the_grid, _unordered,
 )  # fmt: skip

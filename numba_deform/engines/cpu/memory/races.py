@@ -85,11 +85,18 @@ class Race(NamedTuple):
     @property
     def order(self):
         """What stands between the two in their source, see ``reports.source_order``."""
-        return self.thread.order_of(self.thread.site(), self.other.site, self.near)
+        tids, calls = self.thread.block.met if self.near else ((), ())
+        met = calls if {self.thread.tid, self.other.tid} <= {*tids} else ()
+        return self.thread.order_of(self.thread.site(), self.other.site, self.near, met)
 
     @property
     def in_global(self):
         return self.space in self.thread.block.globals.regions
+
+    @property
+    def wide(self):
+        """Whether there are other blocks that may touch the place as well."""
+        return self.in_global and self.thread.block.execution.blocks > 1
 
     def at_line(self, number):
         """``file:line`` of a line of the function that both are in."""
@@ -111,6 +118,11 @@ class Race(NamedTuple):
 
     def covered(self, knowledge):
         return covers(knowledge, self.other.block, self.other.owner, self.other.clock)
+
+    def known_to(self, w):
+        """Whether the other access was known to its thread, or to another of its block, at the write ``w``."""
+        of = self.other
+        return (w.clock if w.tid == of.tid else of.block.threads[w.tid].seen[of.owner]) >= of.clock
 
     def who(self, tid, block=None):
         return self.thread.describe_tid(block or self.other.block, tid)

@@ -41,9 +41,16 @@ def line_of(site):
 
 
 def origin(site):
-    """(file, line) of the source of a call site."""
+    """(file, line, words about it) of the source of a call site."""
     file, line = site[0].co_filename, line_of(site)
-    return ORIGINS[file][line - 1][:2] if file in ORIGINS else (file, line)
+    return ORIGINS[file][line - 1] if file in ORIGINS else (file, line, "")
+
+
+def line_in_file(site, other):
+    """The line of the source of a call site, if that of ``other`` is in the same file, and neither has been
+    inlined from another function; else None."""
+    (file, line, words), (own, _, more) = (origin(each) for each in (site, other))
+    return line if file == own and not words and not more else None
 
 
 def raised_at(error):
@@ -60,7 +67,7 @@ def describe_site(site):
     """``file:line`` of a call site."""
     if site is None:
         return "?"
-    file, line = origin(site)
+    file, line, _ = origin(site)
     return f"{file.rpartition('/')[2]}:{line}"
 
 
@@ -68,16 +75,13 @@ def place(site):
     """(``file:line`` with the full path, that source line) of a call site; (None, None) of None."""
     if site is None:
         return None, None
-    file, line = origin(site)
-    own, words = site[0].co_filename, ""
-    if own in ORIGINS:
-        words = ORIGINS[own][line_of(site) - 1][2]
+    file, line, words = origin(site)
     return f"{file}:{line}", f"{linecache.getline(file, line).strip()}{words}"
 
 
 def indentation(site):
     """How far the line of a call site is indented."""
-    line = linecache.getline(*origin(site))
+    line = linecache.getline(*origin(site)[:2])
     return len(line) - len(line.lstrip())
 
 

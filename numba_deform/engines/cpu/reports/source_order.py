@@ -7,12 +7,13 @@ import linecache
 import re
 from typing import NamedTuple
 
-from .call_sites import describe_site, indentation, line_of, origin
+from .call_sites import describe_site, indentation, line_in_file, line_of, origin
 from .source_loops import tree_of
 
 BLOCK = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")
 OTHERS = ("syncwarp", "bar_sync", "bar_arrive", "mbarrier_wait", "mbarrier_try_wait", "mbarrier_test_wait")
 LOOPS = ast.For, ast.While
+HOLDERS = ast.If, *LOOPS
 NUMBERS = ("grid", "gridsize", "threadIdx", "blockIdx")  # of ``cuda``, that tell threads from each other
 
 
@@ -20,11 +21,12 @@ class Order(NamedTuple):
     """Two places in one function, in the order of its lines. All numbers are lines, None where there is no such
     thing.
 
-    whole   a barrier between them that all who come to both come to
-    branch  one that stands in a branch which does not hold both, or the only one of their loop, if it does
+    whole   a barrier between them that all who come to both come to, or that they came to last
+    branch  one that stands in a branch or loop which does not hold both, and may not be for all or each round
     unclear whether something else stands between them that may order them
-    loop    the innermost loop around both
-    rounds  a barrier in that loop before the one place or behind the other
+    loop    the innermost loop around both; 0 if no Python tells where it is
+    rounds  as ``whole``, of a barrier in that loop before the one place or behind the other
+    aside   as ``branch``, of a barrier there
     narrow  where the threads are of two blocks: a barrier of one block there, or between the two
     grid    whether the function asks for ``cuda.cg.this_grid()``
     """
@@ -36,24 +38,28 @@ class Order(NamedTuple):
     unclear: bool
     loop: int | None
     rounds: int | None
+    aside: int | None
     narrow: int | None
     grid: bool
 
 
-def order_of(one, other, near):
+def order_of(one, other, near, met=()):
     """The Order of two sites; None without source, where they are in two functions, or in two arms of a branch.
-    ``near``: their threads are of one block, so that its barriers order them; else only those of the grid."""
+    ``near``: their threads are of one block, so that its barriers order them; else only those of the grid.
+    ``met``: the calls by which both threads came to a barrier of their block last."""
     function = _function_at(one) if one and other and one[0] is other[0] else None
     if function is None:
-        return None
+        return _order_of_lines(one, other, *met[:1])
     first, second = sorted((line_of(one), line_of(other)))
     around = [list(_parents(function, line)) for line in (first, second)]
     both = [node for node in around[0] if node in around[1]]
     if any(isinstance(n, ast.If) and _arm(n, first) is not _arm(n, second) for n in both):
         return None
     loops = [node for node in both if isinstance(node, LOOPS)]
-    loop, found = loops[-1] if loops else None, dict.fromkeys(("whole", "branch", "rounds", "narrow"))
-    unclear = grid = False
+    loop, unclear, grid = loops[-1] if loops else None, False, False
+    found = dict.fromkeys(("whole", "branch", "rounds", "aside", "narrow"))
+    last = next((line_of(call) for call in met if loop and call[0] is one[0]), 0)
+    changing = {*_stored(loop or ast.Pass())}
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         name, line = getattr(call.func, "attr", getattr(call.func, "id", "")), call.lineno
         grid |= name == "this_grid"
@@ -62,16 +68,26 @@ def order_of(one, other, near):
         inside = loop and loop.lineno <= line <= loop.end_lineno
         if name not in ("sync", *BLOCK) or not (between or inside):
             continue
-        branches = [n for n in _parents(function, line) if isinstance(n, ast.If) and n not in both]
         if name in BLOCK and not near:
             found["narrow"] = line if between else found["narrow"] or line
-        elif between:
-            found["branch" if branches else "whole"] = line
-        else:
-            found["aside" if branches else "rounds"] = line
-    if (aside := found.pop("aside", None)) and not found["rounds"]:
-        found["branch"] = found["branch"] or aside
+            continue
+        branches = [n for n in _parents(function, line) if isinstance(n, HOLDERS) and n not in both]
+        asked = [getattr(n, "test", None) or n.iter for n in branches if n not in around[1]]
+        names = {n.id for each in asked for n in ast.walk(each) if isinstance(n, ast.Name)}
+        if not branches or line == last:
+            found["whole" if between else "rounds"] = line
+        if branches and (line != last or names & changing):
+            found["branch" if between else "aside"] = line
     return Order(first, second, **found, unclear=unclear, loop=loop and loop.lineno, grid=grid)
+
+
+def _order_of_lines(*sites):
+    """The Order where no Python tells it: of two places and, on a line between theirs, the barrier to which
+    both threads came last, so that they have been there more than once; else None."""
+    numbers = [line_in_file(site, sites[0]) for site in sites if len(sites) == 3]
+    if not numbers or None in numbers or numbers[2] != sorted(numbers)[1] or numbers[2] in numbers[:2]:
+        return None
+    return Order(*sorted(numbers[:2]), numbers[2], None, False, 0, None, None, None, False)
 
 
 def depth_of(sites):
@@ -84,12 +100,20 @@ def depth_of(sites):
     return sum(2 if isinstance(node, ast.If) else isinstance(node, LOOPS) for node in around)
 
 
-def has_left(site, calls):
-    """Whether a thread in these calls is past the loops around ``site``, a place in one of their functions."""
+def has_left(site, calls, fresh=None):
+    """Whether a thread in these calls is past the loops around ``site``, a place in one of their functions. If
+    ``fresh`` is given, also past a place of the kernel itself that is in no loop, and, where no Python tells of
+    loops, past one that is fresh: no thread has been there before."""
     now = next((call for call in calls if site and call[0] is site[0]), None)
-    around = _parents(_function_at(site), line_of(site)) if now and _function_at(site) else ()
+    function = _function_at(site) if now else None
+    if function is None:
+        return bool(fresh and now) and (line_in_file(now, site) or 0) > line_in_file(site, site)
+    line, here, around = line_of(now), line_of(site), list(_parents(function, line_of(site)))
     loop = next((node for node in around if isinstance(node, LOOPS)), None)
-    return loop is not None and not loop.lineno <= line_of(now) <= loop.end_lineno
+    if loop or fresh is None or now is not calls[-1]:
+        return loop is not None and line > loop.end_lineno
+    arms = (n for n in around if isinstance(n, ast.If) and n.lineno <= line <= n.end_lineno)
+    return line > here or any(_arm(n, line) is not _arm(n, here) for n in arms)
 
 
 def calls_besides(sites, made, number):
@@ -188,7 +212,7 @@ def _stored(target):
 
 def _function_at(site):
     """The innermost function of the source that a site's line is in."""
-    if origin(site) != (site[0].co_filename, line_of(site)):
+    if origin(site)[:2] != (site[0].co_filename, line_of(site)):
         return None  # the source is no Python
     line, functions = line_of(site), _functions_of("".join(linecache.getlines(site[0].co_filename)))
     held = [n for n in functions if n.lineno <= line <= n.end_lineno]

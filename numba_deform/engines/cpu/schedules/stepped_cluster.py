@@ -346,14 +346,9 @@ class SteppedCluster(Cluster):
             barrier, phase = operation.meeting
             return barrier.phase != phase
         barrier = thread.block.barriers.live.get(operation.address)
-        return (
-            barrier is None
-            or barrier.phase & 1 != operation.parity
-            or operation.parity not in (0, 1)
-            or barrier.lost(thread)
-            or operation.token is not None
-            and not barrier.waits_for(operation.token)
-        )
+        if barrier is None or barrier.phase & 1 != operation.parity or operation.parity not in (0, 1):
+            return True
+        return barrier.lost(thread) or operation.token is not None and not barrier.waits_for(operation.token)
 
     def _view(self, warp):
         """All that a poll by a lane of this warp could depend on."""

@@ -12,21 +12,11 @@ from numba.cuda import libdevice
 
 from .....compiler.inference import ir as numba_ir
 from .....device.ptx import Intrinsic
+from ...native.codegen import ir_values as irv
 from ...native.codegen import matrices, warpgroups
 from ...native.codegen.accesses import load, store
 from ...native.codegen.arithmetic import extreme, library
 from ...native.codegen.float_functions import in_place
-from ...native.codegen.ir_values import (
-    Loop,
-    NotLowered,
-    Static,
-    Tuple,
-    View,
-    constant,
-    convert,
-    is_number,
-    lowered,
-)
 from ...native.runtime import layout
 from ...native.runtime.llvm_types import I32, I64
 from ...reports.call_sites import describe_site
@@ -65,23 +55,23 @@ def call(body, c):
     if isinstance(function, np.ufunc):
         function = elementwise(function, c.signature.args)
         if function.of_arrays:
-            raise NotLowered("a function of the elements of arrays")
+            raise irv.NotLowered("a function of the elements of arrays")
     if path and len(path) == 1 and path[0] in JOINT:
-        return together(body, c, Static(function), JOINT[path[0]], given)
+        return together(body, c, irv.Static(function), JOINT[path[0]], given)
     if function in BITS:  # is told how many bits its operand has
-        given.append((Static(given[0][1].bitwidth), None))
-    return body.maker.request(body, Static(function), given, c.signature.return_type, site(body, c))
+        given.append((irv.Static(given[0][1].bitwidth), None))
+    return body.maker.request(body, irv.Static(function), given, c.signature.return_type, site(body, c))
 
 
 def operands(body, c):
     """(value, its type) of the arguments of a call."""
     if c.kws:
-        raise NotLowered("a call with names")
+        raise irv.NotLowered("a call with names")
     if len(c.given) > len(c.signature.args):
-        raise NotLowered("a call with arguments left out")
+        raise irv.NotLowered("a call with arguments left out")
     given = []
     for (value, actual), kind in zip(c.given, c.signature.args, strict=False):
-        want = kind if is_number(kind) else actual
+        want = kind if irv.is_number(kind) else actual
         given.append((body.held(body.converted(value, actual, want), want), types.unliteral(want)))
     return given
 
@@ -111,13 +101,13 @@ def is_used(body, name):
 def _range(body, c):
     kind = next(k for k in (types.int32, types.int64, types.uint64) if str(k) in str(c.signature.return_type))
     values = [v for v, _ in operands(body, c)]
-    given = [convert(body.builder, v, k, kind) for v, k in zip(values, c.signature.args, strict=True)]
-    zero, one = constant(0, kind), constant(1, kind)
+    given = [irv.convert(body.builder, v, k, kind) for v, k in zip(values, c.signature.args, strict=True)]
+    zero, one = irv.constant(0, kind), irv.constant(1, kind)
     start, stop, step = {1: (zero, *given, one), 2: (*given, one), 3: tuple(given)}[len(given)]
-    parts = [body.maker.slot(lowered(kind)) for _ in range(3)]
+    parts = [body.maker.slot(irv.lowered(kind)) for _ in range(3)]
     for slot, value in zip(parts, (start, stop, step), strict=True):
         body.builder.store(value, slot)
-    return Loop(*parts, kind)
+    return irv.Loop(*parts, kind)
 
 
 @builtin(bool, int, float)
@@ -129,8 +119,8 @@ def _number(body, c):
 @builtin(tuple)
 def _tuple(body, c):
     value = body.read(c.args[0].name)
-    if not isinstance(value, Tuple):
-        raise NotLowered("a tuple of what is none")
+    if not isinstance(value, irv.Tuple):
+        raise irv.NotLowered("a tuple of what is none")
     return value
 
 
@@ -138,13 +128,13 @@ def _tuple(body, c):
 def _popc(body, c):
     (value, kind), = operands(body, c)
     count = body.builder.ctpop(value)
-    return convert(body.builder, count, kind, c.signature.return_type)
+    return irv.convert(body.builder, count, kind, c.signature.return_type)
 
 
 @builtin(min, max)
 def _extreme(body, c):
     given, kind = operands(body, c), types.unliteral(c.signature.return_type)
-    values = [convert(body.builder, v, k, kind) for v, k in given]
+    values = [irv.convert(body.builder, v, k, kind) for v, k in given]
     return functools.reduce(lambda a, b: extreme(body.builder, c.function, a, b, kind), values)
 
 
@@ -170,25 +160,25 @@ def _abs(body, c):
     negative = body.builder.icmp_signed("<", value, zero)
     if kind.signed:
         value = body.builder.select(negative, body.builder.neg(value), value)
-    return convert(body.builder, value, kind, c.signature.return_type)
+    return irv.convert(body.builder, value, kind, c.signature.return_type)
 
 
 @builtin(len)
 def _len(body, c):
     value = body.read(c.args[0].name)
-    if isinstance(value, Tuple):
-        return constant(len(value.parts), c.signature.return_type)
+    if isinstance(value, irv.Tuple):
+        return irv.constant(len(value.parts), c.signature.return_type)
     if hasattr(value, "shape"):
         first = value.shape[0]
-        return first if isinstance(first, ir.Value) else constant(first, c.signature.return_type)
-    raise NotLowered("len")
+        return first if isinstance(first, ir.Value) else irv.constant(first, c.signature.return_type)
+    raise irv.NotLowered("len")
 
 
 def along(body, c, name):
     """``cuda.grid`` and ``cuda.gridsize``."""
     dimensions, word, kind = body.constant_of(c.args[0].name), body.maker.word, c.signature.return_type
     if dimensions not in (1, 2, 3):
-        raise NotLowered("cuda.grid")
+        raise irv.NotLowered("cuda.grid")
     values = []
     for i in range(dimensions):
         size = word("block", layout.BLOCK_DIM_X + i, I64)
@@ -198,8 +188,8 @@ def along(body, c, name):
         else:
             value = body.builder.mul(size, word("block", layout.GRID_DIM_X + i, I64))
         one = kind if dimensions == 1 else kind.types[i]
-        values.append(convert(body.builder, value, types.int64, one))
-    return values[0] if dimensions == 1 else Tuple(values)
+        values.append(irv.convert(body.builder, value, types.int64, one))
+    return values[0] if dimensions == 1 else irv.Tuple(values)
 
 
 def array(body, c, space):
@@ -212,10 +202,10 @@ def array(body, c, space):
         return body.local_array(shape, dtype)
     moves = (s for at in body.found.at.values() for s in at if isinstance(s.value, numba_ir.Var))
     name = next((s.target.name.partition(".")[0] for s in moves if s.value.name == c.target), "shared array")
-    fixed = Static((shape, dtype, alignment, name, body.found.function))
+    fixed = irv.Static((shape, dtype, alignment, name, body.found.function))
     result, same = c.signature.return_type, layout.SHARED_ARRAY
     if result.ndim > 6:
-        raise NotLowered("a shared array of many dimensions")
+        raise irv.NotLowered("a shared array of many dimensions")
     return body.maker.request(body, "shared_array", [(fixed, None)], result, body.site(), same)
 
 
@@ -272,7 +262,7 @@ def intrinsic(body, c, function):
     if name in STORES:
         words = [v for v, _ in given[1:]]
         return store(body, given[0][0], STORES[name], words, ask, half=name == "st_global_b16")
-    if name == "shared_address" and isinstance(given[0][0], View):
+    if name == "shared_address" and isinstance(given[0][0], irv.View):
         return _shared_address(body, given[0][0], ask)
     if name in JOINT:
         return together(body, c, function.model, JOINT[name], given)

@@ -13,18 +13,7 @@ from numba import cuda, types
 from .....compiler import inference
 from ...memory.scalars import dtype_of
 from ...native.codegen import accesses, arithmetic, warpgroups
-from ...native.codegen.ir_values import (
-    Element,
-    Local,
-    Loop,
-    NotLowered,
-    Static,
-    Tuple,
-    View,
-    convert,
-    is_number,
-    lowered,
-)
+from ...native.codegen import ir_values as irv
 from ...native.runtime import layout
 from ...native.runtime.llvm_types import I1, I8, I32, I64, POINTER
 from . import native_calls
@@ -43,7 +32,7 @@ class Expressions(Variables):
     def expression(self, e, target):
         method = getattr(self, f"of_{e.op}", None)
         if method is None:
-            raise NotLowered(e.op)
+            raise irv.NotLowered(e.op)
         return method(e, target)
 
     def of_cast(self, e, target):
@@ -52,107 +41,107 @@ class Expressions(Variables):
     def of_binop(self, e, target, fn=None):
         fn, signature = fn or e.fn, self.found.calltypes[e]
         if fn is operator.add and isinstance(signature.return_type, types.BaseTuple):
-            return Tuple([p for v in (e.lhs, e.rhs) for p in self.read(v.name).parts])
-        if not all(map(is_number, signature.args)):
-            raise NotLowered(f"{fn.__name__} of {signature.args}")
+            return irv.Tuple([p for v in (e.lhs, e.rhs) for p in self.read(v.name).parts])
+        if not all(map(irv.is_number, signature.args)):
+            raise irv.NotLowered(f"{fn.__name__} of {signature.args}")
         kinds, result = [types.unliteral(k) for k in signature.args], types.unliteral(signature.return_type)
         left, right = self.value_as(e.lhs.name, kinds[0]), self.value_as(e.rhs.name, kinds[1])
         if kinds[0] != kinds[1] and isinstance(result, types.Integer) and arithmetic.wraps(fn):
-            left, right = (convert(self.builder, *v, result) for v in ((left, kinds[0]), (right, kinds[1])))
+            left, right = (irv.convert(self.builder, *v, result) for v in ((left, kinds[0]), (right, kinds[1])))
             kinds = [result, result]
         divides = fn in (operator.floordiv, operator.mod) and isinstance(result, types.Integer)
         if kinds[0] != kinds[1] and divides:
             left, right = (self.not_negative(v, k) for v, k in zip((left, right), kinds, strict=True))
             kinds = [types.uint64, types.uint64]
         if kinds[0] != kinds[1]:
-            raise NotLowered(f"{fn.__name__} of {kinds}")
+            raise irv.NotLowered(f"{fn.__name__} of {kinds}")
         if fn in arithmetic.COMPARISONS:
             return arithmetic.compare(self.builder, fn, left, right, kinds[0])
         if result != kinds[0] and isinstance(result, types.Integer) and arithmetic.wraps(fn):
-            left, right = (convert(self.builder, v, kinds[0], result) for v in (left, right))
+            left, right = (irv.convert(self.builder, v, kinds[0], result) for v in (left, right))
             kinds[0] = result
         value = arithmetic.binary(self, fn, left, right, kinds[0])
-        return convert(self.builder, value, kinds[0], result)
+        return irv.convert(self.builder, value, kinds[0], result)
 
     def not_negative(self, value, kind):
         """An integer as 64 bits without a sign; what is below zero is left to the interpreter."""
         if kind.signed:
             self.leave_if(self.builder.icmp_signed("<", value, ir.Constant(value.type, 0)))
-        return convert(self.builder, value, kind, types.uint64)
+        return irv.convert(self.builder, value, kind, types.uint64)
 
     def of_inplace_binop(self, e, target):
         return self.of_binop(e, target, e.immutable_fn)
 
     def of_unary(self, e, target):
         signature = self.found.calltypes[e]
-        if not is_number(signature.args[0]):
-            raise NotLowered("an operator of no number")
+        if not irv.is_number(signature.args[0]):
+            raise irv.NotLowered("an operator of no number")
         kind, result = map(types.unliteral, (signature.args[0], signature.return_type))
         value = self.value_as(e.value.name, kind)
         if e.fn in (operator.not_, "not"):
-            return self.builder.not_(convert(self.builder, value, kind, types.boolean))
+            return self.builder.not_(irv.convert(self.builder, value, kind, types.boolean))
         if e.fn is operator.neg and isinstance(kind, types.Float):
-            return convert(self.builder, self.builder.fneg(value), kind, result)
+            return irv.convert(self.builder, self.builder.fneg(value), kind, result)
         if isinstance(kind, types.Integer) and e.fn in (operator.neg, operator.invert):
             value = (self.builder.neg if e.fn is operator.neg else self.builder.not_)(value)
-            return convert(self.builder, value, kind, result)
+            return irv.convert(self.builder, value, kind, result)
         if e.fn is operator.pos:
-            return convert(self.builder, value, kind, result)
-        raise NotLowered(f"{e.fn} of {kind}")
+            return irv.convert(self.builder, value, kind, result)
+        raise irv.NotLowered(f"{e.fn} of {kind}")
 
     def of_build_tuple(self, e, target):
         kinds = self.kind(target).types
         parts = zip(e.items, kinds, strict=True)
-        return Tuple([self.held(self.value_as(v.name, k), k) for v, k in parts])
+        return irv.Tuple([self.held(self.value_as(v.name, k), k) for v, k in parts])
 
     def of_exhaust_iter(self, e, target):
         value = self.read(e.value.name)
-        if not isinstance(value, Tuple) or len(value.parts) != e.count:
-            raise NotLowered("unpacking of no tuple")
+        if not isinstance(value, irv.Tuple) or len(value.parts) != e.count:
+            raise irv.NotLowered("unpacking of no tuple")
         return value
 
     def of_getattr(self, e, target):
         value, kind = self.known.get(e.value.name), self.kind(target)
-        if isinstance(value, Static):
+        if isinstance(value, irv.Static):
             if id(value.value) in INDICES:
                 row, word = INDICES[id(value.value)]
-                return self.maker.word(row, word + "xyz".index(e.attr), lowered(kind))
+                return self.maker.word(row, word + "xyz".index(e.attr), irv.lowered(kind))
             found = getattr(value.value, e.attr)
-            if e.attr == "laneid" and is_number(kind):
+            if e.attr == "laneid" and irv.is_number(kind):
                 tid = self.maker.word("thread", layout.TID, I32)
                 return self.builder.and_(tid, ir.Constant(I32, 31))
-            if is_number(kind) and not isinstance(found, (int, float, np.number)):
-                raise NotLowered(e.attr)
-            return Static(found)
+            if irv.is_number(kind) and not isinstance(found, (int, float, np.number)):
+                raise irv.NotLowered(e.attr)
+            return irv.Static(found)
         value, owner = self.read(e.value.name), self.kind(e.value.name)
-        if isinstance(value, Tuple) and isinstance(owner, types.BaseNamedTuple):
+        if isinstance(value, irv.Tuple) and isinstance(owner, types.BaseNamedTuple):
             return value.parts[owner.fields.index(e.attr)]
-        if isinstance(value, View) and e.attr == "size":
+        if isinstance(value, irv.View) and e.attr == "size":
             count = functools.reduce(self.builder.mul, value.shape)
-            return convert(self.builder, count, types.int64, kind)
-        if isinstance(value, View) and e.attr == "shape":
-            return Tuple([convert(self.builder, n, types.int64, k)
+            return irv.convert(self.builder, count, types.int64, kind)
+        if isinstance(value, irv.View) and e.attr == "shape":
+            return irv.Tuple([irv.convert(self.builder, n, types.int64, k)
                           for n, k in zip(value.shape, kind.types, strict=True)])  # fmt: skip
-        if isinstance(value, Element):
+        if isinstance(value, irv.Element):
             return accesses.load_element(self, accesses.field_of(self, value, e.attr))
-        raise NotLowered(f".{e.attr} of {owner}")
+        raise irv.NotLowered(f".{e.attr} of {owner}")
 
     def of_getiter(self, e, target):
         value = self.read(e.value.name)
-        if not isinstance(value, Loop):
-            raise NotLowered(f"a loop over {self.kind(e.value.name)}")
+        if not isinstance(value, irv.Loop):
+            raise irv.NotLowered(f"a loop over {self.kind(e.value.name)}")
         return value
 
     def of_iternext(self, e, target):
         loop, builder = self.read(e.value.name), self.builder
-        kind = lowered(loop.kind)
+        kind = irv.lowered(loop.kind)
         at, stop, step = (builder.load(part, typ=kind) for part in (loop.next, loop.stop, loop.step))
         compare = builder.icmp_signed if loop.kind.signed else builder.icmp_unsigned
         zero = ir.Constant(kind, 0)
         up = builder.icmp_signed(">", step, zero) if loop.kind.signed else ir.Constant(I1, 1)
         more = builder.select(up, compare("<", at, stop), compare(">", at, stop))
         builder.store(builder.select(more, builder.add(at, step), at), loop.next)
-        return Tuple([at, more])
+        return irv.Tuple([at, more])
 
     def of_pair_first(self, e, target):
         return self.read(e.value.name).parts[0]
@@ -164,33 +153,33 @@ class Expressions(Variables):
         """The numbers of an index, as 64 bits."""
         kind, value = self.kind(name), self.read(name)
         kinds = kind.types if isinstance(kind, types.BaseTuple) else [kind]
-        values = value.parts if isinstance(value, Tuple) else [value]
+        values = value.parts if isinstance(value, irv.Tuple) else [value]
         if not all(isinstance(k, (types.Integer, types.IntegerLiteral)) for k in kinds):
-            raise NotLowered(f"an index of type {kind}")
+            raise irv.NotLowered(f"an index of type {kind}")
         return [self.converted(v, k, types.int64) for v, k in zip(values, kinds, strict=True)]
 
     def of_static_getitem(self, e, target):
         value = self.read(e.value.name)
-        if isinstance(value, Tuple) and isinstance(e.index, int):
+        if isinstance(value, irv.Tuple) and isinstance(e.index, int):
             return value.parts[e.index]
-        if isinstance(value, Static) and isinstance(e.index, int):
-            return Static(value.value[e.index])
-        if isinstance(value, Element) and isinstance(e.index, str):
+        if isinstance(value, irv.Static) and isinstance(e.index, int):
+            return irv.Static(value.value[e.index])
+        if isinstance(value, irv.Element) and isinstance(e.index, str):
             return accesses.load_element(self, accesses.field_of(self, value, e.index))
         if e.index_var is None:
-            raise NotLowered(f"the index {e.index}")
+            raise irv.NotLowered(f"the index {e.index}")
         return self.get_item(value, self.indices(e.index_var.name), self.kind(target))
 
     def of_getitem(self, e, target):
         value = self.read(e.value.name)
-        if isinstance(value, Tuple):
+        if isinstance(value, irv.Tuple):
             return self.choose(value, self.indices(e.index.name)[0], self.kind(e.value.name))
         return self.get_item(value, self.indices(e.index.name), self.kind(target))
 
     def choose(self, value, index, kind):
         """One of a tuple of numbers of one type."""
-        if not isinstance(kind, types.UniTuple) or not is_number(kind.dtype):
-            raise NotLowered("an index of a tuple of several types")
+        if not isinstance(kind, types.UniTuple) or not irv.is_number(kind.dtype):
+            raise irv.NotLowered("an index of a tuple of several types")
         self.leave_if(self.builder.icmp_unsigned(">=", index, ir.Constant(I64, len(value.parts))))
         chosen = value.parts[0]
         for i, part in enumerate(value.parts[1:], 1):
@@ -199,30 +188,30 @@ class Expressions(Variables):
         return chosen
 
     def get_item(self, array, indices, kind):
-        if isinstance(array, Local):
+        if isinstance(array, irv.Local):
             data, written = self.element(array, indices)
             self.leave_if(self.builder.icmp_unsigned("==", self.builder.load(written), ir.Constant(I8, 0)))
-            return self.builder.load(data, typ=lowered(array.kind))
-        if isinstance(array, View) and len(indices) == len(array.shape):
+            return self.builder.load(data, typ=irv.lowered(array.kind))
+        if isinstance(array, irv.View) and len(indices) == len(array.shape):
             found = accesses.element_of(self, array, indices)
             return found if isinstance(kind, types.Record) else accesses.load_element(self, found)
-        raise NotLowered(f"a part of {type(array).__name__}")
+        raise irv.NotLowered(f"a part of {type(array).__name__}")
 
     def set_item(self, array, indices, value, kind):
-        if isinstance(array, Local):
+        if isinstance(array, irv.Local):
             data, written = self.element(array, indices)
             self.builder.store(self.converted(value, kind, array.kind), data)
             self.builder.store(ir.Constant(I8, 1), written)
-        elif isinstance(array, View) and len(indices) == len(array.shape) and is_number(array.kind):
+        elif isinstance(array, irv.View) and len(indices) == len(array.shape) and irv.is_number(array.kind):
             found = accesses.element_of(self, array, indices)
             accesses.store_element(self, found, self.converted(value, kind, array.kind))
         else:
-            raise NotLowered(f"a part of {type(array).__name__}")
+            raise irv.NotLowered(f"a part of {type(array).__name__}")
 
     def element(self, array, indices):
         """Pointers to an element of a local array, and to whether it has been written."""
         if len(indices) != len(array.shape):
-            raise NotLowered("a part of a local array")
+            raise irv.NotLowered("a part of a local array")
         flat = ir.Constant(I64, 0)
         for i, n in zip(indices, array.shape, strict=True):
             size = ir.Constant(I64, n)
@@ -242,13 +231,13 @@ class Expressions(Variables):
         if not isinstance(kind, types.Type):
             kind = types.npytypes.from_dtype(dtype_of(kind))
         count = int(np.prod(shape))
-        if not is_number(kind) or not 0 < count <= 4096:
-            raise NotLowered(f"a local array {shape} of {kind}")
+        if not irv.is_number(kind) or not 0 < count <= 4096:
+            raise irv.NotLowered(f"a local array {shape} of {kind}")
         marks = count + warpgroups.SPARE
-        data, written = self.maker.slot(lowered(kind), count), self.maker.slot(I8, marks)
+        data, written = self.maker.slot(irv.lowered(kind), count), self.maker.slot(I8, marks)
         clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
         self.builder.call(clear, [written, ir.Constant(I8, 0), ir.Constant(I64, marks), ir.Constant(I1, 0)])
-        return Local(data, written, shape, kind)
+        return irv.Local(data, written, shape, kind)
 
     def of_call(self, e, target):
         signature = self.found.calltypes[e]
@@ -256,13 +245,13 @@ class Expressions(Variables):
         given = [(self.read(v.name), self.kind(v.name)) for v in e.args]
         if e.vararg is not None:
             starred, kinds = self.read(e.vararg.name), self.kind(e.vararg.name)
-            if not isinstance(starred, Tuple):
-                raise NotLowered("a starred argument that is no tuple")
+            if not isinstance(starred, irv.Tuple):
+                raise irv.NotLowered("a starred argument that is no tuple")
             given += zip(starred.parts, kinds.types, strict=True)
         if isinstance(called, types.NumberClass):
             return self.converted(self.read(e.args[0].name), self.kind(e.args[0].name), signature.return_type)
         if isinstance(called, types.BoundFunction):
-            raise NotLowered(f"the method {called}")
+            raise irv.NotLowered(f"the method {called}")
         if not is_modelled(getattr(called, "typing_key", None)):
             if found := inference.inferred_call(called, signature):
                 return self.device_function(found, e, given, signature, target)
@@ -271,7 +260,7 @@ class Expressions(Variables):
             fields |= {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
             parts = [(*fields[f], k) for f, k in zip(signature.return_type.fields, signature.return_type.types,
                                                      strict=True)]  # fmt: skip
-            return Tuple([self.held(self.converted(v, a, k), k) for v, a, k in parts])
+            return irv.Tuple([self.held(self.converted(v, a, k), k) for v, a, k in parts])
         function = self.constant_of(e.func.name)
         return native_calls.call(self, SimpleNamespace(
             function=function, args=e.args, given=given, kws=dict(e.kws), signature=signature, target=target,
@@ -285,9 +274,9 @@ class Expressions(Variables):
         for (name, parameter), kind in zip(form.parameters.items(), signature.args, strict=True):
             if parameter.kind is parameter.VAR_POSITIONAL:
                 parts = zip(given.get(name, ()), kind.types, strict=True)
-                args.append(Tuple([self.held(self.converted(v, a, k), k) for (v, a), k in parts]))
+                args.append(irv.Tuple([self.held(self.converted(v, a, k), k) for (v, a), k in parts]))
             else:
-                value = self.converted(*given[name], kind) if name in given else Static(parameter.default)
+                value = self.converted(*given[name], kind) if name in given else irv.Static(parameter.default)
                 args.append(self.held(value, kind))
         value = self.maker.called(self, found, args, target)
         return self.converted(value, found.return_type, signature.return_type)

@@ -10,20 +10,8 @@ from collections import Counter
 from llvmlite import ir
 from numba import types
 
+from ...native.codegen import ir_values as irv
 from ...native.codegen.coroutine import Coroutine
-from ...native.codegen.ir_values import (
-    Element,
-    Local,
-    NotLowered,
-    Tuple,
-    View,
-    is_number,
-    leaves,
-    lowered,
-    rebuilt,
-    same_structure,
-    size_of,
-)
 from ...native.codegen.writer import Writer
 from ...native.runtime.llvm_types import I1, I8, I32, I64, POINTER
 from ...reports.call_sites import is_library
@@ -40,13 +28,13 @@ class Function(Writer):
 
     def __init__(self, coroutine, found, args):
         self.coroutine, self.template = coroutine, _undefined(found.return_type)
-        self.results = ir.LiteralStructType([I1, *(part.type for part in leaves(self.template))])
+        self.results = ir.LiteralStructType([I1, *(part.type for part in irv.leaves(self.template))])
         kinds = [I64, I64, *(part.type for part in _handed(args))]
         name = coroutine.module.get_unique_name(f"device.{found.function.__name__}")
         self.leaving, start = self.begin(coroutine.module, name, self.results, kinds, "leaving", "start")
         try:
             self._write(found, _received(args, iter(self.function.args[2:])), start)
-        except NotLowered:
+        except irv.NotLowered:
             del self.module.globals[name]
             raise
 
@@ -55,9 +43,9 @@ class Function(Writer):
         self.take_rows()
         self.builder.position_at_end(start)
         value = Body(self, found, args).lower()
-        if not same_structure(value, self.template):
-            raise NotLowered("a result that is not as its type says")
-        self._return(0, leaves(value))
+        if not irv.same_structure(value, self.template):
+            raise irv.NotLowered("a result that is not as its type says")
+        self._return(0, irv.leaves(value))
         self.builder.position_at_end(self.leaving)
         self._return(1, [])
         self.builder.position_at_end(self.entry)
@@ -80,16 +68,16 @@ class Function(Writer):
         parts = [writer.builder.extract_value(result, i) for i in range(len(self.results.elements))]
         if self.may_leave:
             writer.leave_if(parts[0])
-        return rebuilt(self.template, iter(parts[1:]))
+        return irv.rebuilt(self.template, iter(parts[1:]))
 
     def called(self, caller, found, args, target):
         function = self.coroutine.function_of(found, args)
         if function is None:
-            raise NotLowered("a function that is part of the coroutine")
+            raise irv.NotLowered("a function that is part of the coroutine")
         return function.call(self, args)
 
     def _refuse(self, *args, **more):
-        raise NotLowered("asks Python")
+        raise irv.NotLowered("asks Python")
 
     request = check = back = either = site = _refuse
 
@@ -99,14 +87,14 @@ class Routine:
 
     def __init__(self, coroutine, found, args, place):
         self.coroutine, builder, self.calls = coroutine, coroutine.builder, 0
-        self.slots = [(coroutine.slot(part.type), part.type) for part in leaves(Tuple(args))]
+        self.slots = [(coroutine.slot(part.type), part.type) for part in irv.leaves(irv.Tuple(args))]
         self.caller = coroutine.slot(I32)
         self.start, never = map(coroutine.function.append_basic_block, (found.function.__name__, "never"))
         with builder.goto_block(self.start):
             loaded = iter([builder.load(slot, typ=kind) for slot, kind in self.slots])
-            self.body = Body(coroutine, found, rebuilt(Tuple(args), loaded).parts, place)
+            self.body = Body(coroutine, found, irv.rebuilt(irv.Tuple(args), loaded).parts, place)
             result = self.body.lower()
-            self.again = set(_arrays(result)) <= set(_arrays(Tuple(args)))  # a new array is a call's own
+            self.again = set(_arrays(result)) <= set(_arrays(irv.Tuple(args)))  # a new array is a call's own
             self.ways_back = builder.switch(builder.load(self.caller, typ=I32), never)
         with builder.goto_block(never):
             builder.unreachable()
@@ -114,7 +102,7 @@ class Routine:
     def call(self, args):
         """The result of a call."""
         builder = self.coroutine.builder
-        for (slot, _), part in zip(self.slots, leaves(Tuple(args)), strict=True):
+        for (slot, _), part in zip(self.slots, irv.leaves(irv.Tuple(args)), strict=True):
             builder.store(part, slot)
         number, after = ir.Constant(I32, self.calls), self.coroutine.function.append_basic_block("after")
         self.calls += 1
@@ -138,11 +126,11 @@ class NumbaCoroutine(Coroutine):
 
     def function_of(self, found, args):
         """The :class:`Function` for a call; None if there can be none."""
-        key = found, _shape_of(Tuple(args), lambda array: (array.shape, array.kind))
+        key = found, _shape_of(irv.Tuple(args), lambda array: (array.shape, array.kind))
         if key not in self.functions:
             try:
                 self.functions[key] = Function(self, found, args)
-            except NotLowered:
+            except irv.NotLowered:
                 self.functions[key] = None
         return self.functions[key]
 
@@ -153,7 +141,7 @@ class NumbaCoroutine(Coroutine):
             return function.call(self, args)
         library = is_library(found.function, self.found.function)
         place = caller.site(native_calls.is_used(caller, target)) if library else None
-        key = found, place, _shape_of(Tuple(args), lambda array: array)
+        key = found, place, _shape_of(irv.Tuple(args), lambda array: array)
         caller.spill()
         self.callers[caller] += 1
         routine = self.routines.get(key)
@@ -170,45 +158,45 @@ class NumbaCoroutine(Coroutine):
         zero, volatile = ir.Constant(I8, 0), ir.Constant(I1, 1)
         for caller, calls in self.callers.items():
             for slot, kind in caller.variables() if calls > FEW else ():
-                size = ir.Constant(I64, size_of(kind))
+                size = ir.Constant(I64, irv.size_of(kind))
                 self.builder.call(clear, [slot, zero, size, volatile])
 
 
 def _shape_of(value, of_array):
     """What of a value is known when machine code is made, and cannot be handed over; of a local array that is
     ``of_array``."""
-    if isinstance(value, Tuple):
+    if isinstance(value, irv.Tuple):
         return tuple(_shape_of(part, of_array) for part in value.parts)
-    if isinstance(value, Local):
+    if isinstance(value, irv.Local):
         return of_array(value)
-    if isinstance(value, View):
-        return View, len(value.shape), value.kind
-    if isinstance(value, Element):
-        return Element, _shape_of(value.view, of_array)
+    if isinstance(value, irv.View):
+        return irv.View, len(value.shape), value.kind
+    if isinstance(value, irv.Element):
+        return irv.Element, _shape_of(value.view, of_array)
     return str(value.type) if isinstance(value, ir.Value) else value
 
 
 def _arrays(value):
     """The local arrays that a value has."""
-    if isinstance(value, Tuple):
+    if isinstance(value, irv.Tuple):
         return [array for part in value.parts for array in _arrays(part)]
-    return [value] if isinstance(value, Local) else []
+    return [value] if isinstance(value, irv.Local) else []
 
 
 def _handed(args):
     """The numbers and pointers that an LLVM function is called with."""
     return [part for value in args for part in (
-        _handed(value.parts) if isinstance(value, Tuple)
-        else [value.data, value.written] if isinstance(value, Local) else leaves(value)
+        _handed(value.parts) if isinstance(value, irv.Tuple)
+        else [value.data, value.written] if isinstance(value, irv.Local) else irv.leaves(value)
     )]  # fmt: skip
 
 
 def _received(args, parts):
     """The arguments, made of such parts."""
     return [
-        Tuple(_received(value.parts, parts)) if isinstance(value, Tuple)
-        else Local(next(parts), next(parts), value.shape, value.kind) if isinstance(value, Local)
-        else rebuilt(value, parts) for value in args
+        irv.Tuple(_received(value.parts, parts)) if isinstance(value, irv.Tuple)
+        else irv.Local(next(parts), next(parts), value.shape, value.kind) if isinstance(value, irv.Local)
+        else irv.rebuilt(value, parts) for value in args
     ]  # fmt: skip
 
 
@@ -217,7 +205,7 @@ def _undefined(kind):
     if isinstance(kind, types.NoneType):
         return None
     if isinstance(kind, types.BaseTuple):
-        return Tuple([_undefined(k) for k in kind.types])
-    if not is_number(kind):
-        raise NotLowered(f"a result of type {kind}")
-    return ir.Constant(lowered(kind), ir.Undefined)
+        return irv.Tuple([_undefined(k) for k in kind.types])
+    if not irv.is_number(kind):
+        raise irv.NotLowered(f"a result of type {kind}")
+    return ir.Constant(irv.lowered(kind), ir.Undefined)

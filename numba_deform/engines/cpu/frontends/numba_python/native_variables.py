@@ -5,19 +5,7 @@ from llvmlite import ir
 from numba import types
 
 from .....compiler import inference
-from ...native.codegen.ir_values import (
-    Loop,
-    NotLowered,
-    Static,
-    Tuple,
-    constant,
-    convert,
-    is_number,
-    leaves,
-    lowered,
-    rebuilt,
-    same_structure,
-)
+from ...native.codegen import ir_values as irv
 from ...native.runtime.llvm_types import I1
 
 numba_ir = inference.ir
@@ -52,16 +40,16 @@ class Variables:
         if name in self.known:
             return self.known[name]
         kind = self.kind(name)
-        if is_number(kind):  # set in a block that comes later
-            self._make_slots(name, ir.Constant(lowered(kind), ir.Undefined))
+        if irv.is_number(kind):  # set in a block that comes later
+            self._make_slots(name, ir.Constant(irv.lowered(kind), ir.Undefined))
             return self.read(name)
-        raise NotLowered(f"{name} is used before it is set")
+        raise irv.NotLowered(f"{name} is used before it is set")
 
     def write(self, name, value):
         """Set a variable."""
-        if not leaves(value):
-            if name in self.known and not same_structure(self.known[name], value):
-                raise NotLowered(f"{name} is one of several")
+        if not irv.leaves(value):
+            if name in self.known and not irv.same_structure(self.known[name], value):
+                raise irv.NotLowered(f"{name} is one of several")
             self.known[name] = value
             return
         self.fresh[name] = value
@@ -77,38 +65,38 @@ class Variables:
 
     def variables(self):
         """(place, LLVM's type) of all that is in memory from one statement to another."""
-        loops = [loop for loop in self.known.values() if isinstance(loop, Loop)]
-        places = [(slot, lowered(o.kind)) for o in loops for slot in (o.next, o.stop, o.step)]
+        loops = [loop for loop in self.known.values() if isinstance(loop, irv.Loop)]
+        places = [(slot, irv.lowered(o.kind)) for o in loops for slot in (o.next, o.stop, o.step)]
         return places + [pair for name, (_, slots) in self.slots.items() if name != "return" for pair in slots]
 
     def _make_slots(self, name, value):
-        self.slots[name] = value, [(self.maker.slot(part.type), part.type) for part in leaves(value)]
+        self.slots[name] = value, [(self.maker.slot(part.type), part.type) for part in irv.leaves(value)]
 
     def _store(self, name, value):
         if name not in self.slots:
             self._make_slots(name, value)
         old, slots = self.slots[name]
-        if not same_structure(old, value):
-            raise NotLowered(f"{name} is one of several")
-        for (slot, _), part in zip(slots, leaves(value), strict=True):
+        if not irv.same_structure(old, value):
+            raise irv.NotLowered(f"{name} is one of several")
+        for (slot, _), part in zip(slots, irv.leaves(value), strict=True):
             self.builder.store(part, slot)
 
     def _loaded(self, name):
         value, slots = self.slots[name]
-        return rebuilt(value, iter([self.builder.load(slot, typ=kind) for slot, kind in slots]))
+        return irv.rebuilt(value, iter([self.builder.load(slot, typ=kind) for slot, kind in slots]))
 
     def value_as(self, name, want):
         return self.converted(self.read(name), self.kind(name), want)
 
     def converted(self, value, kind, want):
         """A value of one type as another."""
-        if isinstance(value, Static) and is_number(want):
-            return constant(value.value, want)
-        if isinstance(value, ir.Value) and is_number(kind) and is_number(want):
-            return convert(self.builder, value, kind, want)
-        if isinstance(value, Tuple) and isinstance(want, types.BaseTuple) and isinstance(kind, types.BaseTuple):
+        if isinstance(value, irv.Static) and irv.is_number(want):
+            return irv.constant(value.value, want)
+        if isinstance(value, ir.Value) and irv.is_number(kind) and irv.is_number(want):
+            return irv.convert(self.builder, value, kind, want)
+        if isinstance(value, irv.Tuple) and all(isinstance(k, types.BaseTuple) for k in (want, kind)):
             parts = zip(value.parts, kind.types, want.types, strict=True)
-            return Tuple([self.converted(*part) for part in parts])
+            return irv.Tuple([self.converted(*part) for part in parts])
         return value
 
     def constant_of(self, name):
@@ -118,7 +106,7 @@ class Variables:
             return self.constant_of(value.name)
         if isinstance(value, (numba_ir.Const, numba_ir.Global, numba_ir.FreeVar)):
             return value.value
-        if isinstance(self.known.get(name), Static):
+        if isinstance(self.known.get(name), irv.Static):
             return self.known[name].value
         if isinstance(value, numba_ir.Expr) and value.op == "getattr":
             return getattr(self.constant_of(value.value.name), value.attr)
@@ -127,14 +115,14 @@ class Variables:
         kind = self.found.typemap.get(name)
         if isinstance(kind, types.Literal):
             return kind.literal_value
-        raise NotLowered(f"{name} is no constant")
+        raise irv.NotLowered(f"{name} is no constant")
 
     @staticmethod
     def held(value, kind):
         """A number that is known, as a value of its type."""
-        if isinstance(value, Static) and is_number(kind):
-            return constant(value.value, kind)
-        if isinstance(value, Static) and value.value is None:
+        if isinstance(value, irv.Static) and irv.is_number(kind):
+            return irv.constant(value.value, kind)
+        if isinstance(value, irv.Static) and value.value is None:
             return None
         return value
 
