@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from ..compiler import Kernel
+from ..compiler.build import Launchable
 from ..compiler.rewrite import rebind
 from ..device.limits import AMPERE, HOPPER
 from ..device.ptx import Intrinsic
@@ -64,7 +65,7 @@ class Launch:
     """(the pipeline that made it, the parameters that it was called with)"""
 
     def __post_init__(self):
-        if not (isinstance(self.kernel, Kernel) or getattr(self.kernel, "is_typed", False)):
+        if not isinstance(self.kernel, Launchable):
             raise ValueError(f"kernel={self.kernel!r} must be made by @nd.kernel(threads=...)")
         self.args = _in_order(self.kernel, self.args)
         by_name = dict(zip(self.kernel.parameters, self.args, strict=True))

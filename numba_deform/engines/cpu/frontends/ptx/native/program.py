@@ -1,26 +1,31 @@
-"""A kernel from PTX as a program of which there is machine code. ``PreparedLaunch`` makes it."""
+"""A kernel from PTX as a program."""
 
 import ast
 import functools
 
 from ......compiler import cache
 from ......compiler.outline import FOR_CPU, Outline
+from ......compiler.rewrite import rebind
+from ....machine.program import Program
 from ....memory.scalars import start_of
 from ....native.codegen.coroutine import Coroutine
+from ....reports.call_sites import KERNEL
 from ...numba_python.cuda_module import CudaModule
 from ...numba_python.name_binding import NameBinding
 from .body import Body, Found
 
 
-class PtxProgram:
-    """A ``PtxKernel`` for Numba's types of its arguments; what is asked of it stands in ``NumbaProgram``."""
-
-    typed = None  # the text needs no types to be inferred
+class PtxProgram(Program):
+    """A ``PtxKernel`` for types; its text has them all."""
 
     def __init__(self, kernel, kinds):
         self.kernel, self.kinds = kernel, tuple(kinds)
         self.key = kernel.digest, self.kinds
         self.outline = _Outline(kernel.plain, kernel.digest, *map(str, kinds))
+
+    def entry(self, execution, held):
+        binding, function = NameBinding(CudaModule(execution), held), self.kernel.plain
+        return rebind(function, binding.replace, extra_globals=lambda _: {KERNEL: True}, module=binding.module)
 
     def coroutine(self, module):
         return PtxCoroutine(module, self)
