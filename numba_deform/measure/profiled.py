@@ -2,6 +2,7 @@
 ``numba-deform profile PROGRAM``."""
 
 import contextlib
+from collections import Counter
 
 from ..compiler import Kernel
 from ..compiler.sass import tool
@@ -21,8 +22,7 @@ class Profiles:
     came. ``judge`` is given each launch, as the Session of ``check`` is, and runs it."""
 
     def __init__(self):
-        self.runs, self.launches, self.notes = {}, {}, []
-        self.kernels = {}  # {(function, types): the Kernel}
+        self.runs, self.launches, self.notes, self.kernels = {}, Counter(), [], {}  # kernels: by functions
 
     def judge(self, launched):
         """Run it whole: the program goes on with what it has written. NotProfiled, and what ``emulate``
@@ -34,7 +34,7 @@ class Profiles:
             run = emulate(kernel, launched.grid, launched.args, launched.shared_bytes,
                           getattr(launched, "cluster", None), block=launched.block)  # fmt: skip
         key = kernel, tuple(launched.block)
-        self.launches[key] = self.launches.get(key, 0) + 1
+        self.launches[key] += 1
         self.runs[key] = self.runs[key].with_more(run) if key in self.runs else run
 
     def _kernel(self, typed):
@@ -46,13 +46,15 @@ class Profiles:
             raise NotProfiled(f"{typed.py_func.__qualname__} takes {names} from outside: arrays of the device "
                               "that are no arguments are at no address here; hand them over")  # fmt: skip
         key = typed.py_func, typed.signature.args
-        if key not in self.kernels:
-            self.kernels[key] = Kernel(typed.py_func, typed.signature, 0)
-        return self.kernels[key]
+        return self.kernels.setdefault(key, Kernel(typed.py_func, typed.signature, 0))
 
     def note(self, text):
         """Something that belongs under the tables."""
         self.notes.append(text)
+
+    def found(self, fault, name):
+        """Likewise, a fault of the program's that is none of one launch."""
+        self.note(f"{name}: {fault}")
 
     @property
     def profiles(self):
