@@ -69,12 +69,20 @@ def maps_are_there(address, size):
 @kernel_function
 def shuffle(mode, value, b, c, mask):
     """(the value of ``shfl.sync``, its predicate)"""
-    thread = cpu()
-    lane, clamp, segment = thread.lane, c & 31, c >> 8 & 31
-    last, b = lane & segment | clamp & ~segment, b & 31
-    source = {"idx": lane & segment | b & ~segment, "up": lane - b, "down": lane + b, "bfly": lane ^ b}[mode]
+    source, inside = source_of(mode, cpu().lane, b, c)
+    return cpu().shuffle(mask, value, source, f"shfl.{mode}"), inside
+
+
+@integers
+def source_of(mode, lane, b, c):
+    """(the lane that ``lane`` has the value of, whether it lies in its segment; else it is ``lane`` itself)"""
+    b, segment = b & 31, c >> 8 & 31
+    first = lane & segment
+    source = first | b & ~segment if mode == "idx" else lane ^ b if mode == "bfly" else lane + (
+        b if mode == "down" else -b)  # fmt: skip
+    last = first | c & 31 & ~segment
     inside = source >= last if mode == "up" else source <= last
-    return thread.shuffle(mask, value, source if inside else lane, f"shfl.{mode}"), inside
+    return source if inside else lane, inside
 
 
 @kernel_function

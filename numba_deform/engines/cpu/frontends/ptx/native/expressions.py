@@ -106,12 +106,15 @@ class Expressions:
         if path in self.bound:
             return self.bound[path]
         if path == "cuda.laneid":
-            tid = self.maker.word("thread", layout.TID, I32)
-            return Whole(self.builder.and_(tid, ir.Constant(I32, 31)), 0, 31)
+            return self.lane()
         where = PLACES.get(path.split(".")[1])
         if where is None or path.count(".") != 2:
             raise NotLowered(path)
         return unsigned(self.maker.word(where[0], where[1] + "xyz".index(path[-1]), I32))
+
+    def lane(self):
+        tid = self.maker.word("thread", layout.TID, I32)
+        return Whole(self.builder.and_(tid, ir.Constant(I32, 31)), 0, 31)
 
     def of_UnaryOp(self, node):
         builder = self.builder
@@ -141,6 +144,8 @@ class Expressions:
     def of_Compare(self, node):
         (sign,), (right,) = node.ops, node.comparators
         a, b = self.value(node.left, types.uint64), self.value(right)
+        if isinstance(a, Static) and isinstance(b, Static):
+            return ir.Constant(I1, a.value == b.value)
         if isinstance(a, Whole) or a.type == I1:
             return numbers.compared(self.builder, SIGNS[type(sign).__name__], whole(a), whole(b))
         if isinstance(b, Whole):
