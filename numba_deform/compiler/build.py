@@ -31,21 +31,8 @@ GRID_BARRIER = "cudaCGSynchronize"  # what Numba makes of this_grid().sync(); a 
 i32, u32, u64 = types.int32, types.uint32, types.uint64
 
 
-class Launchable:
-    """A kernel as a launch takes it, in whatever language it is written; and what it has where it says nothing.
-
-    ``plain`` is its Python function on the CPU engine. ``held`` are (name, value, array) of the arrays that its
-    names hold, ``unset`` the names of arrays that hold garbage, ``language`` is what cures are to speak."""
-
-    signature = shared = cluster = None
-    threads = min_blocks = max_registers = shared_bytes = 0
-    whole_program = is_empty = False
-    block, held, unset, language = (), (), (), ""
-    shared_alignment = 16  # of dynamic shared memory
-
-
 @dataclass(frozen=True, eq=False)
-class Kernel(Launchable):
+class Kernel:
     """A kernel with its signature: what the launcher, the CPU engine and ``inspect`` work on.
 
     ``threads`` is the block size it is written for (0: any, a launch then says it), in the shape ``block`` if
@@ -67,6 +54,8 @@ class Kernel(Launchable):
     block: tuple = ()
     shared: object = None
     lined: bool = False
+    # What other kernels that are launched may have besides (engines.launches.Launchable).
+    held, unset, language, cluster, is_empty, shared_alignment = (), (), "", None, False, 16
 
     @property
     def name(self):

@@ -5,15 +5,16 @@ import inspect
 from numba.core.dispatcher import Dispatcher
 from numba.cuda.dispatcher import CUDADispatcher
 
-from ....compiler.build import Launchable
+from ....compiler import Kernel
+from ...launches import Launchable
 from .numba_python.native_program import NumbaKernel, NumbaProgram
 from .ptx.kernels import PtxKernel
 from .ptx.native.program import PtxProgram
 
 
 def launchable(kernel):
-    """The Launchable that ``kernel`` is, or of the function that it is; ValueError where it is neither."""
-    if not isinstance(kernel, Launchable):
+    """``kernel`` with all that a launch asks of it; ValueError for what is no kernel."""
+    if not isinstance(kernel, (Kernel, Launchable)):
         kernel = NumbaKernel(kernel.py_func if isinstance(kernel, (CUDADispatcher, Dispatcher)) else kernel)
     if not inspect.isfunction(kernel.plain) or inspect.isgeneratorfunction(kernel.plain):
         raise ValueError(f"kernel={kernel.plain!r} is no function that a GPU could run")
@@ -21,5 +22,5 @@ def launchable(kernel):
 
 
 def program_of(kernel, kinds):
-    """The Program of a Launchable for Numba's types of its arguments."""
+    """The Program of such a kernel for Numba's types of its arguments."""
     return PtxProgram(kernel, kinds) if isinstance(kernel, PtxKernel) else NumbaProgram(kernel.plain, kinds)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from numba import types
 
 from .....compiler import inference
-from .....compiler.build import Launchable
 from .....compiler.rewrite import all_names
+from ....launches import Launchable
 from ...machine.program import Program
 from .arithmetic import caster
 from .cuda_module import CudaModule

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numba import cuda, types
 
-from .....compiler.build import Launchable
 from .....device.memory import shared_address
+from ....launches import Launchable
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
 from .calls import floats, integers, memory, threads  # noqa: F401 (they name themselves in FUNCTIONS)

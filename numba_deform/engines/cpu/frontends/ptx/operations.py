@@ -275,9 +275,8 @@ def bfi(a, b, at, count, bits):
     return (a << at & mask) | (b & ~mask)
 
 
-@number
+@integers
 def bfind(x, bits, shift):
     """The highest bit that differs from the sign, or the shift that brings it to the top; all ones if none."""
-    x = ~x if x < 0 else x
-    top = x.bit_length() - 1
-    return top if top < 0 or not shift else bits - 1 - top
+    left = clz(~x if x < 0 else x, bits)
+    return -1 if left == bits else left if shift else bits - 1 - left

@@ -46,17 +46,9 @@ def _extreme(body, call, values):
 def _abs(body, call, values):
     if not isinstance(values[0], Whole):
         return library(body, "fabs", *values)
-    size = _magnitude(body, values[0])
-    return Whole(size, 0, max(abs(values[0].low), abs(values[0].high)))
-
-
-def _magnitude(body, number):
-    """The absolute value of a Whole, as LLVM's without a sign."""
-    width = numbers.width_of(0, max(abs(number.low), abs(number.high)))
-    value = resized(body.builder, number, width)
-    if number.low >= 0:
-        return value
-    return body.builder.select(compared(body.builder, "<", number, known(0)), body.builder.neg(value), value)
+    x, negative = values[0], numbers.calculated(body.builder, "Sub", known(0), values[0])
+    made = chosen(body.builder, compared(body.builder, "<", x, known(0)), negative, x)
+    return Whole(made.value, 0, max(abs(x.low), abs(x.high)))
 
 
 @builtin("popc", "clz", "brev")
@@ -64,19 +56,6 @@ def _of_bits(body, call, values):
     width = whole(values[1]).constant
     made = library(body, NAMES[call.func.id], resized(body.builder, whole(values[0]), width))
     return unsigned(made) if call.func.id == "brev" else Whole(made, 0, width)
-
-
-@builtin("bfind")
-def _bfind(body, call, values):
-    builder, x, (width, shift) = body.builder, whole(values[0]), (whole(v) for v in values[1:])
-    width = width.constant
-    value = resized(builder, x, width)
-    if x.low < 0:
-        value = builder.select(compared(builder, "<", x, known(0)), builder.not_(value), value)
-    left = Whole(library(body, "ctlz", value), 0, width)
-    none = builder.icmp_unsigned("==", value, ir.Constant(value.type, 0))
-    top = left if shift.value.constant else numbers.calculated(builder, "Sub", known(width - 1), left)
-    return chosen(builder, none, known(-1), top)
 
 
 @builtin("selected")
