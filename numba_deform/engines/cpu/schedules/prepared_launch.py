@@ -18,7 +18,7 @@ from ..frontends.program import launchable, program_of
 from ..frontends.ptx.languages import translate
 from ..machine.registers import most_registers
 from ..memory.restart import Bailout, Restart
-from ..native.codegen.code_cache import CODES, compiled, is_known
+from ..native.codegen.code_cache import CODES, FAILURES, compiled, is_known
 from .choices import BadSchedule, Schedule
 from .execution import Execution
 from .resident_blocks import ResidentBlocks
@@ -141,6 +141,7 @@ class PreparedLaunch:
         if isinstance(seed, Schedule) and seed.block >= self.clusters:
             what = "block" if self.clusters == self.blocks else "cluster"
             raise ValueError(f"seed={str(seed)!r} is of {what} {seed.block}, and there are {self.clusters}")
+        raised = None
         while True:
             if self.again:
                 for array, before in self.saved:
@@ -160,7 +161,7 @@ class PreparedLaunch:
                 raise ValueError(str(error)) from None
             except Exception as error:
                 if launch.machine:  # what to say of it, and whether it is a fault, is for the interpreter
-                    self.compiled = False
+                    self.compiled, raised = False, None if isinstance(error, faults.SimFault) else error
                     continue
                 if isinstance(error, faults.WrongResult):
                     error.remarks = launch.load_places.remarks()
@@ -172,6 +173,7 @@ class PreparedLaunch:
             finally:
                 if launch.machine:
                     launch.machine.close()
+            FAILURES.extend([raised] if raised else ())
             return launch
 
     def _run(self, launch, report):
