@@ -15,12 +15,9 @@ class Program:
     def entry(self, execution, held):
         """The Python function of a thread, whose names stand for what they are in one execution; ``held``:
         what stands for arrays that its names hold, by their id."""
-        raise NotImplementedError
 
     def coroutine(self, module):
         """Its thread in LLVM."""
-        raise NotImplementedError
 
     def models(self, execution):
         """The functions that answer what machine code asks for."""
-        raise NotImplementedError

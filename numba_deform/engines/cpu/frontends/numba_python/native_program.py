@@ -24,10 +24,7 @@ class NumbaKernel(Launchable):
     signature: object = None
     held: tuple = ()
     unset: tuple = ()
-
-    @property
-    def plain(self):
-        return self.py_func
+    plain = property(lambda self: self.py_func)
 
 
 class NumbaProgram(Program):

@@ -89,9 +89,8 @@ def chosen(builder, condition, left, right):
 # --- arithmetic: Python's operators ---------------------------------------------------------------------
 RING = {"Add": "add", "Sub": "sub", "Mult": "mul", "BitAnd": "and_", "BitOr": "or_", "BitXor": "xor"}
 DIVISION = {"FloorDiv": "udiv", "Mod": "urem"}
-OPERATIONS = {"Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "BitAnd": operator.and_,
-              "BitOr": operator.or_, "BitXor": operator.xor, "FloorDiv": operator.floordiv,
-              "Mod": operator.mod}  # fmt: skip
+OPERATIONS = {name: getattr(operator, word) for name, word in RING.items()} | {
+    "FloorDiv": operator.floordiv, "Mod": operator.mod}  # fmt: skip
 
 
 def calculated(builder, name, left, right):

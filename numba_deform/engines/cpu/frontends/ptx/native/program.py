@@ -62,15 +62,12 @@ class PtxCoroutine(Coroutine):
 class Models:
     """The interpreter's functions for what machine code asks of it by name, in one execution."""
 
+    replace = staticmethod(lambda value: value)  # constants are handed over as they are
+
     def __init__(self, kernel, execution):
         self.cuda = CudaModule(execution)
         self.scope, self.binding = kernel.plain.__globals__, NameBinding(self.cuda)
         self.addresses = {f"{name}.address": start_of(array) for name, _, array in kernel.held}
-
-    @staticmethod
-    def replace(value):
-        """Constants are handed over as they are."""
-        return value
 
     def model(self, name, result):
         if name in self.addresses:
