@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from numba_deform.attention import tuned
+from numba_deform.engines.cpu.native.codegen import code_cache
 from numba_deform.engines.gpu.device import GpuMissing, find_gpu
 
 CACHE = "NUMBA_DEFORM_CACHE"
@@ -63,6 +64,15 @@ def untuned(monkeypatch, tmp_path_factory):
     """What somebody has tuned on this machine is none of the tests' business."""
     place = tmp_path_factory.getbasetemp() / f"tuned-{next(_numbers)}"  # made by a test that tunes
     monkeypatch.setenv(tuned.VARIABLE, str(place / "tuned.json"))
+
+
+@pytest.fixture(autouse=True)
+def code_is_made():
+    """Where there is no machine code, that is meant: an error while it is made fails the test."""
+    yield
+    found, code_cache.FAILURES[:] = list(code_cache.FAILURES), []
+    if found:
+        raise found[0]
 
 
 @pytest.fixture(scope="session")

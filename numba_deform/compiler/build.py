@@ -54,6 +54,8 @@ class Kernel:
     block: tuple = ()
     shared: object = None
     lined: bool = False
+    # What other kernels that are launched may have besides (engines.launches.Launchable).
+    held, unset, language, cluster, is_empty, shared_alignment = (), (), "", None, False, 16
 
     @property
     def name(self):

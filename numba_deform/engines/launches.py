@@ -26,6 +26,18 @@ SMALLEST = np.finfo(np.float64).tiny  # a difference that float64 does not show 
 PATTERN = 0xA5  # the bytes of an integer output that nothing has written; those of a float are NaN
 
 
+class Launchable:
+    """What a launch asks of a kernel that is no ``compiler.Kernel``, and what it has where it says nothing.
+    ``plain`` is its Python function on the CPU engine. ``held`` are (name, value, array) of the arrays that its
+    names hold, ``unset`` the names of arrays that hold garbage, ``language`` is what cures are to speak."""
+
+    signature = shared = cluster = None
+    threads = min_blocks = max_registers = shared_bytes = 0
+    whole_program = is_empty = False
+    block, held, unset, language = (), (), (), ""
+    shared_alignment = 16  # of dynamic shared memory
+
+
 @dataclass(eq=False)
 class Launch:
     """A kernel with all that a run of it takes, and what the run must leave.
@@ -64,7 +76,7 @@ class Launch:
     """(the pipeline that made it, the parameters that it was called with)"""
 
     def __post_init__(self):
-        if not (isinstance(self.kernel, Kernel) or getattr(self.kernel, "is_typed", False)):
+        if not isinstance(self.kernel, (Kernel, Launchable)):
             raise ValueError(f"kernel={self.kernel!r} must be made by @nd.kernel(threads=...)")
         self.args = _in_order(self.kernel, self.args)
         by_name = dict(zip(self.kernel.parameters, self.args, strict=True))

@@ -115,7 +115,7 @@ def _moved(right, axis, step):
 
 def _stages(launch):
     """The stages of the kernel's ring, if it has one."""
-    layout = getattr(launch.kernel, "shared", None)
+    layout = launch.kernel.shared
     found = {part.stages for part in layout.parts() if hasattr(part, "stages")} if layout else set()
     return found.pop() if len(found) == 1 else 0
 

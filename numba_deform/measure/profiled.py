@@ -6,6 +6,7 @@ from collections import Counter
 
 from ..compiler import Kernel
 from ..compiler.sass import tool
+from ..engines.cpu.frontends.ptx.kernels import PtxKernel
 from ..engines.sass import emulate
 from ..programs import program, ptx_program
 from ..programs.session import stand_ins
@@ -38,7 +39,7 @@ class Profiles:
 
     def _kernel(self, typed):
         """What ``emulate`` takes: of a function of Numba's it is compiled, as there, for blocks of any size."""
-        if hasattr(typed, "text"):
+        if isinstance(typed, PtxKernel):
             return typed
         if typed.held:
             names = ", ".join(name for name, *_ in typed.held)

@@ -38,6 +38,7 @@ from numba.cuda.np.numpy_support import as_dtype
 
 from ..compiler.inference import infer
 from ..engines.cpu.frontends.numba_python.arguments import parts
+from ..engines.cpu.frontends.numba_python.native_program import NumbaKernel
 from ..engines.cpu.memory.scalars import start_of
 from ..engines.faults import KernelError
 from .callers import program_frame
@@ -339,21 +340,10 @@ def _array(value, back):
 
 
 @dataclass
-class Typed:
-    """A kernel for ``simulate``: its function, the types that it is compiled for, and the device arrays that
-    its names hold: (name, array, the same of NumPy). ``unset``: the names of arrays that hold garbage."""
-
-    py_func: object
-    signature: object
-    held: tuple = ()
-    unset: tuple = ()
-
-
-@dataclass
 class Launched:
     """A launch of the program's, as ``simulate`` takes it: its arguments by position."""
 
-    kernel: Typed
+    kernel: NumbaKernel  # which holds (name, device array, the same of NumPy)
     grid: tuple
     block: tuple
     args: tuple
@@ -388,7 +378,7 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
         kinds.append(kind)
         values.append(argument(kind, value, back))
     arrays = tuple((name, value, _array(value, back)) for name, value in self.held)
-    kernel = Typed(self.py_func, types.void(*kinds), arrays, unset(self.py_func, args, values))
+    kernel = NumbaKernel(self.py_func, types.void(*kinds), arrays, unset(self.py_func, args, values))
     everything = (*values, *(array for _, _, array in arrays))
     for array, _ in parts(everything, [""] * len(everything)):
         if isinstance(array, np.ndarray):

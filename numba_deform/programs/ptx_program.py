@@ -82,7 +82,7 @@ def launch_of(words):
     scope = _spec(kernel, given.get("args"))
     kernel = kernel.reaching(scope.get("memory", {}))
     launch = PtxLaunch(
-        kernel, _shape(given, "grid", 1), _shape(given, "block", getattr(kernel, "threads", None)),
+        kernel, _shape(given, "grid", 1), _shape(given, "block", kernel.threads or None),
         scope["args"], *_shape(given, "shared", 0), cluster, file.name,
     )  # fmt: skip
     launch.checked = _checked(launch, scope)

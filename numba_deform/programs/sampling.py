@@ -6,6 +6,7 @@ import random
 from numba import typeof, types
 from numba.cuda.np.numpy_support import as_dtype
 
+from ..engines.cpu.frontends.ptx.kernels import PtxKernel
 from ..engines.shapes import shape_of
 from .unchecked import NotRunnable, Unchecked
 
@@ -40,7 +41,7 @@ class Rest:
 
     def __init__(self, launched):
         kernel, self.launched = launched.kernel, launched
-        if getattr(kernel, "is_typed", False):
+        if isinstance(kernel, PtxKernel):
             raise NotRunnable("comes as PTX, which nothing runs without checks")
         if kernel.held:
             raise NotRunnable("takes a device array by a name")

@@ -244,7 +244,7 @@ class Session:
 
 def _as_now(launched):
     """A function that puts back what the arrays that a launch can write hold now."""
-    held = (array for _, _, array in getattr(launched.kernel, "held", ()))
+    held = (array for _, _, array in launched.kernel.held)
     saved = [(array, array.copy()) for array in writeable((*launched.args, *held))]
 
     def put_back():

@@ -15,6 +15,7 @@ from numba.cuda.extending import overload, overload_method
 from numba.cuda.types import Array
 
 from numba_deform.engines import faults
+from numba_deform.engines.cpu.frontends.numba_python.native_program import NumbaKernel
 
 
 class Color(enum.Enum):
@@ -294,7 +295,7 @@ def test_a_whole_float_for_an_integer_is_converted():
         out[0] = n
 
     out, signature = np.zeros(1, np.int64), types.void(types.int64[:], types.int32)
-    typed = python.SimpleNamespace(py_func=kernel, signature=signature)
+    typed = NumbaKernel(kernel, signature)
     clean(typed, out, 12.0, block=1)
     assert out[0] == 12
     with pytest.raises(ValueError, match="argument n=12.7, the kernel says int32: a whole number"):

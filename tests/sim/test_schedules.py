@@ -9,6 +9,7 @@ from numba import cuda
 
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import simulate
+from numba_deform.engines.cpu.frontends.ptx.kernels import from_ptx
 from numba_deform.engines.cpu.schedules import processes
 
 
@@ -17,6 +18,28 @@ def sums(data, out, seen):
     i = cuda.threadIdx.x
     before = cuda.atomic.add(out, 0, data[i])
     cuda.atomic.exch(seen, i, before)
+
+
+SUMS = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry sums(.param .u64 data, .param .u64 out, .param .u64 seen) {
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<6>;
+    ld.param.u64 %rd1, [data];
+    ld.param.u64 %rd2, [out];
+    ld.param.u64 %rd3, [seen];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd4, %r1, 4;
+    add.s64 %rd1, %rd1, %rd4;
+    add.s64 %rd3, %rd3, %rd4;
+    ld.global.u32 %r2, [%rd1];
+    atom.global.add.u32 %r3, [%rd2], %r2;
+    atom.global.exch.b32 %r3, [%rd3], %r3;
+    ret;
+}
+"""
 
 
 def late_writer(data, out, seen):
@@ -68,11 +91,13 @@ def same(a, b):
     assert all(getattr(a[1], name) == getattr(b[1], name) for name in fields)
 
 
-def test_arrays_and_totals(others, monkeypatch):
-    apart = in_turn(sums, schedules=6, seed=3, trace=True)
+@pytest.mark.parametrize("kernel", (sums, from_ptx(SUMS)["sums"]), ids=("Numba", "PTX"))
+def test_arrays_and_totals(others, monkeypatch, kernel):
+    apart = in_turn(kernel, schedules=6, seed=3, trace=True)
     assert others == [4, 5, 6, 7]  # the first and the last one are run here
+    assert apart[0][1] == apart[0][0].sum() and np.unique(apart[0][2]).size > 32
     monkeypatch.setattr(processes, "PAYS", float("inf"))
-    same(apart, in_turn(sums, schedules=6, seed=3, trace=True))
+    same(apart, in_turn(kernel, schedules=6, seed=3, trace=True))
     assert len(others) == 4
 
 

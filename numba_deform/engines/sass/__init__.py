@@ -62,7 +62,7 @@ def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=No
     shared = kernel.shared_bytes if shared_bytes is None else shared_bytes
     if traced and cluster not in (None, 1):
         raise ValueError(f"{kernel.name} has clusters, whose time cannot be predicted: they use several SMs")
-    block = block or kernel.block or getattr(kernel, "threads", 0)
+    block = block or kernel.block or kernel.threads
     if not block:
         raise ValueError(f"block= is missing: {kernel.name} does not say for how many threads it is")
     code = listing(kernel, ARCHITECTURE)

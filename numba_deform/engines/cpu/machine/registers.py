@@ -7,11 +7,10 @@ from ... import faults
 
 def most_registers(kernel, threads):
     """(registers that each of so many threads of a block has at launch, at most; whether it has that many).
-    A compiler may give it fewer, but not where it heeds setmaxnreg and knows how many blocks there are to be.
-    A kernel that is no ``compiler.Kernel`` has no limit of its own."""
-    blocks, cap = getattr(kernel, "min_blocks", 0), getattr(kernel, "max_registers", 0) or MOST_ALLOTTED
+    A compiler may give it fewer, but not where it heeds setmaxnreg and knows how many blocks there will be."""
+    blocks, cap = kernel.min_blocks, kernel.max_registers or MOST_ALLOTTED
     each = min(REGISTERS // (-(-threads // 32) * 32 * (blocks or 1)), cap + -cap % 8) // 8 * 8
-    return each, bool(blocks and getattr(kernel, "whole_program", False))
+    return each, bool(blocks and kernel.whole_program)
 
 
 class RegisterPool:

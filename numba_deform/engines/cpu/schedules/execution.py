@@ -25,16 +25,16 @@ class Execution:
 
     def __init__(self, grid, seed, landing, trace):
         self.blocks, self.threads, self.seed, self.landing = grid.blocks, grid.threads, seed, landing
-        self.function, self.only = grid.function, grid.only
+        self.function, self.only = grid.kernel.plain, grid.only
         self.ended = grid.progress or (lambda blocks: None)
         self.grid_shape, self.block_shape, self.cluster_shape = grid.shapes
         self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
-        self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.layout, None
-        self.shared_alignment = grid.shared_alignment
+        self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.kernel.shared, None
+        self.shared_alignment = grid.kernel.shared_alignment
         self.load_places = LoadPlaces(self)
         by_choice = isinstance(seed, Schedule)
         self.block_type, self.cluster_type = (SteppedBlock, SteppedCluster) if by_choice else (Block, Cluster)
-        names = *grid.names, *(name for name, _, _ in grid.held)
+        names = *grid.names, *(name for name, _, _ in grid.kernel.held)
         extents = arguments.extents(grid.arrays, names, grid.by_address)
         reasons = {"a schedule of explore": by_choice, "trace": trace, "a cluster": self.cluster_size > 1}
         reason = next((reason for reason, holds in reasons.items() if holds), "")
@@ -52,7 +52,7 @@ class Execution:
             self.watch = SameValue().watch
         for region in self.globals.regions:
             self.watch(region)
-            if all(array.name in grid.unset for array in region.arrays):
+            if all(array.name in grid.kernel.unset for array in region.arrays):
                 region.forget()
         self.is_slow = (lambda blocks: False) if reason else grid.is_slow
         maps = arguments.maps_of(grid.args)

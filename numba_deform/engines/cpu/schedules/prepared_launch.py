@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import inspect
 import math
 import time
 
@@ -14,13 +13,12 @@ from ... import faults, launches, waivers
 from ...garbage import short_collections
 from ...shapes import cluster_of, shape_of
 from ..frontends.numba_python import arguments
-from ..frontends.numba_python.cuda_module import CudaModule
-from ..frontends.numba_python.native_program import NumbaProgram
-from ..frontends.numba_python.program import entry_of, has_breakpoints, lacking, type_of
+from ..frontends.numba_python.program import type_of
+from ..frontends.program import launchable, program_of
 from ..frontends.ptx.languages import translate
 from ..machine.registers import most_registers
 from ..memory.restart import Bailout, Restart
-from ..native.codegen.code_cache import CODES, compiled, is_known
+from ..native.codegen.code_cache import CODES, FAILURES, compiled, is_known
 from .choices import BadSchedule, Schedule
 from .execution import Execution
 from .resident_blocks import ResidentBlocks
@@ -47,53 +45,42 @@ class PreparedLaunch:
                 raise ValueError("a Launch has its own grid, block, args, shared_bytes and cluster")
             self.request.prepare()
             kernel, grid, args, cluster = kernel.kernel, kernel.grid, kernel.args, kernel.cluster
-        # A Kernel has a plain form, a dispatcher of Numba's its function.
-        function = getattr(kernel, "plain", getattr(kernel, "py_func", kernel))
-        if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
-            raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
+        self.kernel = kernel = launchable(kernel)
         if block is None:
-            block = getattr(kernel, "block", ()) or getattr(kernel, "threads", None)
+            block = kernel.block or kernel.threads or None
         if shared_bytes is None:
-            shared_bytes = getattr(kernel, "shared_bytes", 0)
-        self.layout = getattr(kernel, "shared", None)
-        self.shared_alignment = getattr(kernel, "shared_alignment", 16)  # of dynamic shared memory
+            shared_bytes = kernel.shared_bytes
         check_integers(shared_bytes=shared_bytes, resident=resident or 0)
         shapes = shape_of("grid", grid), shape_of("block", block)
         self.blocks, self.threads = map(math.prod, shapes)
         sizes = zip((*shapes[0], *shapes[1]), (*GRID_LIMITS, *BLOCK_LIMITS), strict=True)
         if not all(1 <= n <= limit for n, limit in sizes) or self.threads > MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
-        own = getattr(kernel, "cluster", None)
-        self.shapes, self.resident = (*shapes, cluster_of(shapes[0], cluster, own)), resident
+        self.shapes, self.resident = (*shapes, cluster_of(shapes[0], cluster, kernel.cluster)), resident
         self.clusters = self.blocks // math.prod(self.shapes[2])
         if resident is not None and resident < math.prod(self.shapes[2]):
             least = math.prod(self.shapes[2])
             raise ValueError(f"resident={resident} must be at least the {least} blocks that start together")
-        if self.threads > getattr(kernel, "threads", self.threads):
+        if 0 < kernel.threads < self.threads:
             raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
         if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
-        if getattr(kernel, "is_empty", False):
+        if kernel.is_empty:
             raise faults.NothingRan(f"{kernel.name} has no instruction but ret")
-        self.function, self.args = function, args
-        is_typed = getattr(kernel, "is_typed", False)  # as those from PTX
-        self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
+        self.args = args
+        self.names, self.kinds = arguments.check(kernel.plain, kernel.signature, args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
-        self.program = kernel.program(self.types) if is_typed else NumbaProgram(function, self.types)
-        self.typed = self.program.typed
+        self.program = program_of(kernel, self.types)
         self.registers = most_registers(kernel, self.threads)
-        self.held = tuple(getattr(kernel, "held", ()))  # (name, value, array) of arrays that its names hold
         self.by_address = [n for n, kind in zip(self.names, self.kinds, strict=True) if kind == types.uint64]
-        # The names of arrays that hold garbage; what cures are to speak.
-        self.unset, self.language = getattr(kernel, "unset", ()), getattr(kernel, "language", "")
-        self.arrays = *args, *(array for _, _, array in self.held)
+        self.arrays = *args, *(array for _, _, array in kernel.held)
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
-        self.why_interpreted = lacking(self.typed)  # or why there is no machine code, where some was wanted
+        self.why_interpreted = self.program.lacking()  # or why there is no machine code, where some was wanted
         self.only, self.progress = None, None  # the blocks that run, if not all; called at each one's end
         # Whether machine code may run; None: if it pays.
-        self.compiled = False if has_breakpoints(self.typed) else compiled
+        self.compiled = False if self.program.has_breakpoints else compiled
         self.started, self.watchdog = time.perf_counter(), None
         self.looks = {}  # (state of a thread at a poll, what it would see) -> whether that is in vain
         self.places = {}  # by places in the code: what source_loops says of them
@@ -154,6 +141,7 @@ class PreparedLaunch:
         if isinstance(seed, Schedule) and seed.block >= self.clusters:
             what = "block" if self.clusters == self.blocks else "cluster"
             raise ValueError(f"seed={str(seed)!r} is of {what} {seed.block}, and there are {self.clusters}")
+        raised = None
         while True:
             if self.again:
                 for array, before in self.saved:
@@ -173,25 +161,27 @@ class PreparedLaunch:
                 raise ValueError(str(error)) from None
             except Exception as error:
                 if launch.machine:  # what to say of it, and whether it is a fault, is for the interpreter
-                    self.compiled = False
+                    self.compiled, raised = False, None if isinstance(error, faults.SimFault) else error
                     continue
                 if isinstance(error, faults.WrongResult):
                     error.remarks = launch.load_places.remarks()
                 if isinstance(error, faults.SimFault):
                     error.seed = str(seed) if isinstance(seed, Schedule) else seed
                     error.landing = landing
-                    translate(error, self.language)
+                    translate(error, self.kernel.language)
                 raise
             finally:
                 if launch.machine:
                     launch.machine.close()
+            FAILURES.extend([raised] if raised else ())
             return launch
 
     def _run(self, launch, report):
         triples = zip(self.args, self.names, self.kinds, strict=True)
         prepared = [arguments.prepared(launch, *triple) for triple in triples]
-        held = {id(value): arguments.prepared(launch, array, name, None) for name, value, array in self.held}
-        code = entry_of(self.function, self.typed, CudaModule(launch), held)
+        held = self.kernel.held
+        held = {id(value): arguments.prepared(launch, array, name, None) for name, value, array in held}
+        code = self.program.entry(launch, held)
         with self.watched() as watchdog:
             try:
                 try:

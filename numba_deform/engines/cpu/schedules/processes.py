@@ -80,8 +80,7 @@ def _idle_cores():
 def _may_fork(grid):
     """Whether a copy of this process can run a schedule as this one would, and nobody notices."""
     alone = threading.active_count() == 1 and not multiprocessing.current_process().daemon
-    # A kernel whose types are not known may do what it likes, to objects of this process too.
-    return alone and grid.typed is not None and not _are_shared(arguments.writeable(grid.args))
+    return alone and grid.program.is_confined and not _are_shared(arguments.writeable(grid.arrays))
 
 
 def _are_shared(arrays):

@@ -3,12 +3,12 @@ Results are rounded once. ``cuda_module`` and ``name_binding`` put them into ker
 
 import functools
 import re
-from fractions import Fraction
 from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 
+from ...memory import rounding
 from ...memory.scalars import Unsupported, wrap
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
@@ -16,43 +16,14 @@ TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostl
 Number, NAME = ml_dtypes.bfloat16, "__nv_bfloat16"  # NAME: of Numba's type
 INTEGERS = {"char": "b", "uchar": "B", "short": "h", "ushort": "H", "int": "i", "uint": "I", "ll": "q",
             "ull": "Q"}  # fmt: skip
+MODES = {"n": "rn", "z": "rz", "d": "rm", "u": "rp"}
 TO_WHOLE = {"n": np.rint, "z": np.trunc, "d": np.floor, "u": np.ceil}
 
 
 def rounded(x, mode="n"):
     """A number as bfloat16: the nearest (``n``, to even), or toward zero, down or up (``z``, ``d``, ``u``)."""
-    if isinstance(x, (Number, np.floating)) or isinstance(x, float):
-        x = float(x)
-        if not np.isfinite(x):
-            return Number(x)
-    with np.errstate(over="ignore"):
-        near = Number(np.float32(float(x)))
-    low, high = near, near
-    while low > x:
-        low = np.nextafter(low, Number(-np.inf))
-    while high < x:
-        high = np.nextafter(high, Number(np.inf))
-    if low == x or high == x:
-        return near
-    if low == near:
-        high = np.nextafter(low, Number(np.inf))
-    elif high == near:
-        low = np.nextafter(high, Number(-np.inf))
-    if mode == "n":
-        return _nearest(x, low, high)
-    if mode == "z":
-        mode = "d" if x > 0 else "u"
-    return low if mode == "d" else high
-
-
-def _nearest(x, low, high):
-    step = Fraction(2) ** 120  # between the largest numbers, for infinity
-    below = Fraction(float(low)) if np.isfinite(low) else Fraction(float(high)) - step
-    above = Fraction(float(high)) if np.isfinite(high) else Fraction(float(low)) + step
-    down, up = Fraction(x) - below, above - Fraction(x)
-    if down == up:
-        return low if not low.view(np.uint16) & 1 else high
-    return low if down < up else high
+    x = int(x) if isinstance(x, (int, np.integer)) else float(x)
+    return Number(rounding.rounded(x, "bf16", MODES[mode]))
 
 
 def convert(x):
@@ -63,12 +34,9 @@ def convert(x):
 convert.numpy = np.dtype(Number)
 
 
-def _fused(x, y, z):
-    values = [float(v) for v in (x, y, z)]
-    if not np.isfinite(values).all():
-        return rounded(values[0] * values[1] + values[2])
-    exact = Fraction(values[0]) * Fraction(values[1]) + Fraction(values[2])
-    return rounded(exact) if exact else Number(values[0] * values[1] + values[2])
+def _fused(*xs):
+    exact, zero = rounding.exactly("fma", "rn", xs)
+    return Number(rounding.rounded(exact, "bf16", "rn", zero))
 
 
 def _saturated(x):
@@ -127,27 +95,21 @@ def _conversion(name):
 
 # --- fp8: cuda_fp8.h ------------------------------------------------------------------------------
 E4M3, E5M2 = 0, 1  # of fp8_interpretation_t
-FP8 = {E4M3: (ml_dtypes.float8_e4m3fn, 3, -6, 448.0), E5M2: (ml_dtypes.float8_e5m2, 2, -14, 57344.0)}
+FP8 = {E4M3: ("e4m3", ml_dtypes.float8_e4m3fn), E5M2: ("e5m2", ml_dtypes.float8_e5m2)}
 NAN, INFINITE, UP = 0x7F, 0x7C, 2  # UP: cudaRoundPosInf
 
 
 def to_fp8(x, saturates, kind):
     """The byte of a number as fp8, to the nearest. What is too large is the largest if it ``saturates``, else
     infinity, or NaN in E4M3, which has none."""
-    x = float(x)
-    dtype, bits, lowest, largest = FP8[int(kind)]
-    if x != x:
+    name, dtype = FP8[int(kind)]
+    near = rounding.rounded(float(x), name)
+    if near != near:
         return NAN
-    near = x
-    if np.isfinite(x):
-        unit = 2.0 ** (max(np.frexp(x)[1] - 1, lowest) - bits)
-        near = float(np.rint(x / unit) * unit)
-    if abs(near) > largest:
-        sign = 0x80 if x < 0 else 0
-        if saturates:
-            near = np.copysign(largest, x)
-        else:
-            return sign | (INFINITE if int(kind) == E5M2 else NAN)
+    if np.isinf(near):
+        if not saturates:
+            return (0x80 if x < 0 else 0) | (INFINITE if int(kind) == E5M2 else NAN)
+        near = np.copysign(rounding.FORMATS[name].largest, near)
     return int(dtype(near).view(np.uint8))
 
 

@@ -1,32 +1,55 @@
-"""A kernel of Numba's as a program of which there is machine code. ``PreparedLaunch`` makes it."""
+"""A kernel of Numba's as a program."""
+
+from dataclasses import dataclass
 
 from numba import types
 
 from .....compiler import inference
+from .....compiler.rewrite import all_names
+from ....launches import Launchable
+from ...machine.program import Program
 from .arithmetic import caster
 from .cuda_module import CudaModule
 from .math_functions import MATH
 from .name_binding import NameBinding
 from .native_functions import NumbaCoroutine
-from .program import typed_form
+from .program import all_forms, entry_of, lacking, typed_form
 
 
-class NumbaProgram:
-    """A kernel's function for Numba's types of its arguments. ``key`` is what this process tells it from others
-    by, ``outline`` what all processes do; ``typed`` is its typed form."""
+@dataclass(eq=False)
+class NumbaKernel(Launchable):
+    """A function as a launch takes it: plain, or one that Numba has compiled."""
+
+    py_func: object
+    signature: object = None
+    held: tuple = ()
+    unset: tuple = ()
+    plain = property(lambda self: self.py_func)
+
+
+class NumbaProgram(Program):
+    """A kernel's function for types; ``typed`` is its typed form."""
 
     def __init__(self, function, kinds):
         self.function, self.kinds = function, tuple(kinds)
         self.key = inference.identity(function), self.kinds
         self.typed, self.outline = typed_form(function, kinds, self.key)
+        self.is_confined = self.typed is not None  # else it may do what it likes, to any object
+
+    @property
+    def has_breakpoints(self):
+        return any("breakpoint" in all_names(form.function.__code__) for form in all_forms(self.typed))
+
+    def lacking(self):
+        return lacking(self.typed)
+
+    def entry(self, execution, held):
+        return entry_of(self.function, self.typed, CudaModule(execution), held)
 
     def coroutine(self, module):
-        """Its thread in LLVM."""
         return NumbaCoroutine(module, inference.infer(self.function, self.kinds))
 
-    @staticmethod
-    def models(execution):
-        """The functions that answer its requests."""
+    def models(self, execution):
         return Models(execution)
 
 

@@ -9,7 +9,7 @@ from numba import typeof, types
 
 from .....compiler.inference import NotInferred, Refused, identity, infer
 from .....compiler.outline import Outline
-from .....compiler.rewrite import all_names, rebind
+from .....compiler.rewrite import rebind
 from .... import faults
 from ....tensormap import TensorMapArray
 from ....words import closest
@@ -81,7 +81,7 @@ def _about_a_name(fault, function, attribute, name):
     fault.cure += "" if fault.cure.endswith("?") else "."
 
 
-def _all(form):
+def all_forms(form):
     """A kernel's typed form, and those of all functions that it calls."""
     forms = [form] * (form is not None)
     for each in forms:  # which grows
@@ -89,14 +89,9 @@ def _all(form):
     return forms
 
 
-def has_breakpoints(form):
-    """Whether a kernel calls ``breakpoint``, which is for the interpreter."""
-    return any("breakpoint" in all_names(each.function.__code__) for each in _all(form))
-
-
 def lacking(form):
     """Which functions run as they stand, and why; warns of them. "" if there is none."""
-    lacks = dict.fromkeys(each.lack for each in _all(form) if each.lack)
+    lacks = dict.fromkeys(each.lack for each in all_forms(form) if each.lack)
     if not lacks:
         return ""
     text = f"{'; '.join(lacks)}. It runs with Python's numbers, which do not wrap or round as a GPU's do. Write"

@@ -13,11 +13,11 @@ import numpy as np
 from numba import cuda, types
 
 from .....device.memory import shared_address
+from ....launches import Launchable
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
 from .calls import floats, integers, memory, threads  # noqa: F401 (they name themselves in FUNCTIONS)
 from .demangling import unmangled, with_arguments
-from .native.program import PtxProgram
 from .operations import FUNCTIONS
 from .parser import SIZES, BadPtx
 from .translation import ENDS, Program, kinds_of_parameters
@@ -45,12 +45,9 @@ def names():
             "copysign": lambda x, y: np.copysign(x, y)}  # fmt: skip
 
 
-class PtxKernel:
+class PtxKernel(Launchable):
     """An entry of a PTX text. ``plain`` is the Python function that the engine runs, ``parameters`` the names
     of what a launch hands over: pointers take arrays, structures arrays of their bytes or TensorMapArrays."""
-
-    is_typed = True  # the engine need not infer types
-    shared_bytes, block = 0, ()
 
     def __init__(self, module, entry, file, parameters=(), text="", language=""):
         self.name, self.entry, self.text = with_arguments(entry.name), entry, text
@@ -63,9 +60,7 @@ class PtxKernel:
         self.is_empty = all(i.root in ENDS for i in entry.instructions)
         kinds = kinds_of_parameters(entry)
         self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))
-        if entry.threads:
-            self.threads = entry.threads
-        self.cluster = entry.cluster
+        self.threads, self.cluster = entry.threads or 0, entry.cluster
         self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
         scope = dict(names()) | {name: value for name, value, _ in self.held}
         self.plain = self.py_func = _compiled(self.name, lines, scope)
@@ -76,10 +71,6 @@ class PtxKernel:
         """Of all that machine code depends on, besides the types of arguments and this package."""
         names = [name for name, *_ in self.held]
         return hashlib.sha256(repr((self.lines, self.registers, names)).encode()).hexdigest()
-
-    def program(self, kinds):
-        """The kernel as what there is machine code of."""
-        return PtxProgram(self, kinds)
 
     def reaching(self, arrays):
         """The kernel with memory beside its arguments, {name: array}: what structures point to."""

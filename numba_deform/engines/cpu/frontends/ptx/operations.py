@@ -25,6 +25,7 @@ _float, _of_float, _ONE = struct.Struct("<f").pack, struct.Struct("<f").unpack, 
 SHARED, LOCAL = 1 << 56, 1 << 57  # where the windows begin
 FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "fma": passing_on(fma), "min": min,
              "lower": passing_on(min), "higher": passing_on(max), "Factors": Factors}  # fmt: skip
+INTEGERS = {}  # those that are arithmetic of integers, by name
 
 
 def kernel_function(function):
@@ -37,6 +38,12 @@ def number(function):
     """Decorator: the same for a function of numbers; an undefined one makes an undefined result."""
     FUNCTIONS[function.__name__] = passing_on(function)
     return function
+
+
+def integers(function):
+    """Decorator: the same for one of integers, of which machine code is made as well (``native.inlined``)."""
+    INTEGERS[function.__name__] = function
+    return number(function)
 
 
 @kernel_function
@@ -62,12 +69,20 @@ def maps_are_there(address, size):
 @kernel_function
 def shuffle(mode, value, b, c, mask):
     """(the value of ``shfl.sync``, its predicate)"""
-    thread = cpu()
-    lane, clamp, segment = thread.lane, c & 31, c >> 8 & 31
-    last, b = lane & segment | clamp & ~segment, b & 31
-    source = {"idx": lane & segment | b & ~segment, "up": lane - b, "down": lane + b, "bfly": lane ^ b}[mode]
+    source, inside = source_of(mode, cpu().lane, b, c)
+    return cpu().shuffle(mask, value, source, f"shfl.{mode}"), inside
+
+
+@integers
+def source_of(mode, lane, b, c):
+    """(the lane that ``lane`` has the value of, whether it lies in its segment; else it is ``lane`` itself)"""
+    b, segment = b & 31, c >> 8 & 31
+    first = lane & segment
+    source = first | b & ~segment if mode == "idx" else lane ^ b if mode == "bfly" else lane + (
+        b if mode == "down" else -b)  # fmt: skip
+    last = first | c & 31 & ~segment
     inside = source >= last if mode == "up" else source <= last
-    return thread.shuffle(mask, value, source if inside else lane, f"shfl.{mode}"), inside
+    return source if inside else lane, inside
 
 
 @kernel_function
@@ -124,16 +139,17 @@ def u64_of(x):
     return struct.unpack("<Q", struct.pack("<d", x))[0]
 
 
-@number
+@integers
 def quotient(x, y):
     """Toward zero; all bits set where ``y`` is 0, which PTX leaves open."""
-    q = abs(x) // abs(y) if y else -1
-    return -q if y and (x < 0) != (y < 0) else q
+    q = abs(x) // max(abs(y), 1)
+    return (-q if (x < 0) != (y < 0) else q) if y else -1
 
 
-@number
+@integers
 def remainder(x, y):
-    return int(math.copysign(1, x)) * (abs(x) % abs(y)) if y else x
+    rest = abs(x) % max(abs(y), 1)
+    return (-rest if x < 0 else rest) if y else x
 
 
 @number
@@ -211,22 +227,22 @@ def selected(a, b, choice):
         return choice
 
 
-@number
+@integers
 def clamped(x, low, high):
     return min(max(x, low), high)
 
 
-@number
+@integers
 def prmt(a, b, select):
-    whole, out = a | b << 32, 0
+    content, out = a | b << 32, 0
     for i in range(4):
         n = select >> 4 * i & 15
-        byte = whole >> 8 * (n & 7) & 255
+        byte = content >> 8 * (n & 7) & 255
         out |= (byte if n < 8 else 255 * (byte >> 7)) << 8 * i
     return out
 
 
-@number
+@integers
 def lop3(a, b, c, table):
     out = 0
     for i in range(8):
@@ -235,34 +251,32 @@ def lop3(a, b, c, table):
     return out & WORD
 
 
+@integers
 def place(n, bits):
     """The place or length of a field: its lowest byte, as PTX ISA says; in 64 bits all of it, since ptxas makes
-    shifts of these instructions."""
-    return n & 255 if bits == 32 else min(n, bits)
+    shifts of these instructions. At most ``bits``, as more makes no difference."""
+    return min(n & 255 if bits == 32 else n, bits)
 
 
-@number
+@integers
 def bfe(x, at, count, bits, signed):
     """``x``: as bits. Above the last bit stands the field's sign."""
-    at, count = place(at, bits), place(count, bits)
-    if not count:
-        return 0
-    sign = x >> min(at + count - 1, bits - 1) & 1 if signed else 0
-    field = x >> at & (1 << count) - 1
-    inside = max(0, min(count, bits - at))
-    return field | (((1 << bits) - 1) >> inside << inside if sign else 0)
+    at, count, ones = place(at, bits), place(count, bits), (1 << bits) - 1
+    inside = min(count, bits - at)
+    field = x >> at & (1 << inside) - 1
+    sign = x >> max(min(at + count, bits) - 1, 0) & 1 if signed and count else 0
+    return field | (ones >> inside << inside if sign else 0)
 
 
-@number
+@integers
 def bfi(a, b, at, count, bits):
     at, count = place(at, bits), place(count, bits)
     mask = (1 << count) - 1 << at & (1 << bits) - 1
     return (a << at & mask) | (b & ~mask)
 
 
-@number
+@integers
 def bfind(x, bits, shift):
     """The highest bit that differs from the sign, or the shift that brings it to the top; all ones if none."""
-    x = ~x if x < 0 else x
-    top = x.bit_length() - 1
-    return top if top < 0 or not shift else bits - 1 - top
+    left = clz(~x if x < 0 else x, bits)
+    return -1 if left == bits else left if shift else bits - 1 - left

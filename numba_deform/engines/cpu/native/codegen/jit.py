@@ -48,8 +48,9 @@ def _engine(machine, module, kept, others):
     module.data_layout = str(machine.target_data)
     engine = llvm.create_mcjit_compiler(module, machine)
     kept.serve(engine)
-    for name, address in dict(others).items():
-        engine.add_global_mapping(module.get_function(name), address)
+    for function in module.functions:  # without those that nothing calls any more
+        if address := dict(others).get(function.name):
+            engine.add_global_mapping(function, address)
     engine.finalize_object()
     return engine
 

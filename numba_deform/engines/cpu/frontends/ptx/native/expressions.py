@@ -2,7 +2,8 @@
 ``Whole``, a truth (i1), a float, a ``Tuple`` of these, a ``Buffer`` of a thread's own or a text."""
 
 import ast
-import operator
+import functools
+import inspect
 
 from llvmlite import ir
 from numba import types
@@ -16,12 +17,11 @@ from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, F64, I1, I32
 from ....reports.call_sites import describe_site
 from ...numba_python.native_calls import JOINT
+from .. import operations
 from . import numbers
 from .numbers import Whole, known, resized, unsigned, whole
 
 SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
-COMPARES = {"Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le,
-            "Gt": operator.gt, "GtE": operator.ge}
 PLACES = {"threadIdx": ("thread", layout.THREAD_X), "blockIdx": ("block", layout.BLOCK_X),
           "blockDim": ("block", layout.BLOCK_DIM_X), "gridDim": ("block", layout.GRID_DIM_X)}  # fmt: skip
 # What calls return that neither an intrinsic's signature nor the place of the call says.
@@ -106,12 +106,15 @@ class Expressions:
         if path in self.bound:
             return self.bound[path]
         if path == "cuda.laneid":
-            tid = self.maker.word("thread", layout.TID, I32)
-            return Whole(self.builder.and_(tid, ir.Constant(I32, 31)), 0, 31)
+            return self.lane()
         where = PLACES.get(path.split(".")[1])
         if where is None or path.count(".") != 2:
             raise NotLowered(path)
         return unsigned(self.maker.word(where[0], where[1] + "xyz".index(path[-1]), I32))
+
+    def lane(self):
+        tid = self.maker.word("thread", layout.TID, I32)
+        return Whole(self.builder.and_(tid, ir.Constant(I32, 31)), 0, 31)
 
     def of_UnaryOp(self, node):
         builder = self.builder
@@ -141,22 +144,28 @@ class Expressions:
     def of_Compare(self, node):
         (sign,), (right,) = node.ops, node.comparators
         a, b = self.value(node.left, types.uint64), self.value(right)
+        if isinstance(a, Static) and isinstance(b, Static):
+            return ir.Constant(I1, a.value == b.value)
         if isinstance(a, Whole) or a.type == I1:
             return numbers.compared(self.builder, SIGNS[type(sign).__name__], whole(a), whole(b))
         if isinstance(b, Whole):
             raise NotLowered("a float compared with an integer")
         kind = types.float32 if a.type == F32 else types.float64
-        return compare(self.builder, COMPARES[type(sign).__name__], a, b, kind)
+        return compare(self.builder, numbers.COMPARES[SIGNS[type(sign).__name__]], a, b, kind)
 
     def of_BinOp(self, node):
-        builder, name = self.builder, type(node.op).__name__
+        name = type(node.op).__name__
         if name == "BitAnd" and isinstance(node.right, ast.Constant) and node.right.value >= 0:
             most = node.right.value
             value = self.bits(node.left, width := numbers.width_of(0, most))
             if most != (1 << width) - 1:
-                value = builder.and_(value, ir.Constant(value.type, most))
+                value = self.builder.and_(value, ir.Constant(value.type, most))
             return Whole(value, 0, most)
-        a, b = self.value(node.left), self.value(node.right)
+        return self.joined(name, self.value(node.left), self.value(node.right))
+
+    def joined(self, name, a, b):
+        """``a`` and ``b`` by one of Python's operators."""
+        builder = self.builder
         if not isinstance(a, Whole) and a.type in (F32, F64):
             if isinstance(b, Whole) or a.type != b.type or name not in ("Add", "Sub", "Mult"):
                 raise NotLowered(f"{name} of floats")
@@ -178,6 +187,8 @@ class Expressions:
         name = ast.unparse(node.func)
         if name in self.functions:
             return self.routine(name, [self.value(a) for a in node.args])
+        if name in operations.INTEGERS:
+            return inlined(self, operations.INTEGERS[name], [self.value(a) for a in node.args])
         if name in self.builtins:
             return self.builtins[name](self, node, [self.value(a) for a in node.args])
         function = self.scope.get(name)
@@ -255,3 +266,60 @@ class Expressions:
             half = 1 << kind.bitwidth - 1
             return Whole(value, -half, half - 1) if kind.signed else Whole(value, 0, 2 * half - 1)
         return value
+
+
+class Inlined(Expressions):
+    """The statements of a function of integers (``operations.INTEGERS``), where it is called. Loops are written
+    out; conditions of statements are constants."""
+
+    kinds = functions = {}
+
+    def __init__(self, body, scope, bound):
+        self.maker, self.builder, self.scope, self.bound = body.maker, body.builder, scope, bound
+        self.result = None
+
+    def statements(self, nodes):
+        for node in nodes:
+            if isinstance(node, ast.Return):
+                self.result = self.value(node.value)
+            elif isinstance(node, ast.For):
+                for n in range(node.iter.args[0].value):
+                    self.bound[node.target.id] = known(n)
+                    self.statements(node.body)
+            elif isinstance(node, ast.If):
+                self.statements(node.body if whole(self.value(node.test)).constant else ())
+            elif isinstance(node, ast.AugAssign):
+                value = self.joined(type(node.op).__name__, self.bound[node.target.id], self.value(node.value))
+                self.bound[node.target.id] = value
+            elif isinstance(node, ast.Assign):
+                target, = node.targets
+                many = isinstance(target, ast.Tuple)
+                names, values = (target.elts, node.value.elts) if many else ([target], [node.value])
+                values = list(map(self.value, values))
+                self.bound |= zip((n.id for n in names), values, strict=True)
+
+    def of_Name(self, node):
+        return self.bound[node.id] if node.id in self.bound else known(self.scope[node.id])
+
+    def of_BinOp(self, node):
+        return self.joined(type(node.op).__name__, self.value(node.left), self.value(node.right))
+
+    def of_IfExp(self, node):
+        test = self.truth(node.test)
+        if isinstance(test, ir.Constant):
+            return self.value(node.body if test.constant else node.orelse)
+        return self.choice(test, self.value(node.body), self.value(node.orelse))
+
+
+@functools.cache
+def _tree(function):
+    return ast.parse(inspect.getsource(function)).body[0]
+
+
+def inlined(body, function, values):
+    """What a function of ``operations.INTEGERS`` returns, computed in place."""
+    tree = _tree(function)
+    names = (a.arg for a in tree.args.args)
+    made = Inlined(body, function.__globals__, dict(zip(names, values, strict=True)))
+    made.statements(tree.body)
+    return made.result

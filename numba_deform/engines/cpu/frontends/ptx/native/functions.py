@@ -39,42 +39,16 @@ def _extreme(body, call, values):
     (a, b), less = map(whole, values), call.func.id in ("min", "lower")
     made = chosen(body.builder, compared(body.builder, "<" if less else ">", b, a), b, a)
     pick = min if less else max
-    return Whole(made.value, pick(a.low, b.low), pick(a.high, b.high)) if made.low >= 0 else made
+    return Whole(made.value, pick(a.low, b.low), pick(a.high, b.high))
 
 
 @builtin("abs")
 def _abs(body, call, values):
     if not isinstance(values[0], Whole):
         return library(body, "fabs", *values)
-    size = _magnitude(body, values[0])
-    return Whole(size, 0, max(abs(values[0].low), abs(values[0].high)))
-
-
-def _magnitude(body, number):
-    """The absolute value of a Whole, as LLVM's without a sign."""
-    width = numbers.width_of(0, max(abs(number.low), abs(number.high)))
-    value = resized(body.builder, number, width)
-    if number.low >= 0:
-        return value
-    return body.builder.select(compared(body.builder, "<", number, known(0)), body.builder.neg(value), value)
-
-
-@builtin("quotient", "remainder")
-def _divided_integers(body, call, values):
-    """Of absolute values, as that of the lowest number by -1 has one bit more."""
-    builder, (x, y) = body.builder, map(whole, values)
-    by_zero, negative = compared(builder, "==", y, known(0)), compared(builder, "<", x, known(0))
-    width = max(_magnitude(body, n).type.width for n in (x, y))
-    a, b = (unsigned(_magnitude(body, n)) for n in (x, y))
-    a, b = resized(builder, a, width), resized(builder, b, width)
-    b = builder.select(by_zero, ir.Constant(b.type, 1), b)
-    is_quotient = call.func.id == "quotient"
-    made = unsigned((builder.udiv if is_quotient else builder.urem)(a, b))
-    if is_quotient:
-        negative = builder.xor(negative, compared(builder, "<", y, known(0)))
-    if x.low < 0 or y.low < 0:
-        made = chosen(builder, negative, numbers.calculated(builder, "Sub", known(0), made), made)
-    return chosen(builder, by_zero, known(-1) if is_quotient else x, made)
+    x, negative = values[0], numbers.calculated(body.builder, "Sub", known(0), values[0])
+    made = chosen(body.builder, compared(body.builder, "<", x, known(0)), negative, x)
+    return Whole(made.value, 0, max(abs(x.low), abs(x.high)))
 
 
 @builtin("popc", "clz", "brev")
@@ -84,107 +58,9 @@ def _of_bits(body, call, values):
     return unsigned(made) if call.func.id == "brev" else Whole(made, 0, width)
 
 
-@builtin("bfind")
-def _bfind(body, call, values):
-    builder, x, (width, shift) = body.builder, whole(values[0]), (whole(v) for v in values[1:])
-    width = width.constant
-    value = resized(builder, x, width)
-    if x.low < 0:
-        value = builder.select(compared(builder, "<", x, known(0)), builder.not_(value), value)
-    left = Whole(library(body, "ctlz", value), 0, width)
-    none = builder.icmp_unsigned("==", value, ir.Constant(value.type, 0))
-    top = left if shift.value.constant else numbers.calculated(builder, "Sub", known(width - 1), left)
-    return chosen(builder, none, known(-1), top)
-
-
-@builtin("prmt")
-def _prmt(body, call, values):
-    builder, (a, b, select) = body.builder, (resized(body.builder, whole(v), 64) for v in values)
-    content, out = builder.or_(a, builder.shl(b, ir.Constant(I64, 32))), ir.Constant(I64, 0)
-    for i in range(4):
-        n = builder.lshr(select, ir.Constant(I64, 4 * i))
-        at = builder.shl(builder.and_(n, ir.Constant(I64, 7)), ir.Constant(I64, 3))
-        byte = builder.trunc(builder.lshr(content, at), ir.IntType(8))
-        sign = builder.ashr(byte, ir.Constant(byte.type, 7))
-        spread = builder.icmp_unsigned("!=", builder.and_(n, ir.Constant(I64, 8)), ir.Constant(I64, 0))
-        byte = builder.zext(builder.select(spread, sign, byte), I64)
-        out = builder.or_(out, builder.shl(byte, ir.Constant(I64, 8 * i)))
-    return Whole(builder.trunc(out, I32), 0, (1 << 32) - 1)
-
-
-@builtin("lop3")
-def _lop3(body, call, values):
-    builder, table, out = body.builder, whole(values[3]).constant, ir.Constant(I32, 0)
-    if table is None:
-        raise NotLowered("lop3 by a table that is no number")
-    words = [resized(builder, whole(v), 32) for v in values[:3]]
-    for i in range(8):
-        if table >> i & 1:
-            parts = [w if i >> 2 - n & 1 else builder.not_(w) for n, w in enumerate(words)]
-            out = builder.or_(out, builder.and_(builder.and_(*parts[:2]), parts[2]))
-    return unsigned(out)
-
-
-@builtin("bfe")
-def _bfe(body, call, values):
-    """A field's sign is spread over all that is above it."""
-    x, at, count, bits, signed = (whole(v) for v in values)
-    builder, bits = body.builder, bits.constant
-    at, count = (_place(body, n, bits) for n in (at, count))
-    value, most = unsigned(resized(builder, x, bits)), numbers.known(bits)
-    field = numbers.shifted_right(builder, value, at)
-    mask = _mask(body, count, bits)
-    field = builder.and_(field.value, mask)
-    if signed.value.constant:
-        end = numbers.calculated(builder, "Sub", numbers.calculated(builder, "Add", at, count), known(1))
-        last = chosen(builder, compared(builder, "<", end, most), end, known(bits - 1))
-        last = Whole(resized(builder, last, bits), 0, bits - 1)  # a count of 0 makes no field at all
-        sign = builder.and_(numbers.shifted_right(builder, value, last).value, ir.Constant(value.value.type, 1))
-        left = numbers.calculated(builder, "Sub", most, at)
-        left = chosen(builder, compared(builder, "<", left, known(0)), known(0), left)
-        inside = chosen(builder, compared(builder, "<", count, left), count, left)
-        inside = Whole(resized(builder, inside, bits), 0, bits)
-        above = builder.not_(_mask(body, inside, bits))
-        is_negative = builder.icmp_unsigned("!=", sign, ir.Constant(sign.type, 0))
-        field = builder.or_(field, builder.select(is_negative, above, ir.Constant(above.type, 0)))
-    return unsigned(builder.select(compared(builder, "==", count, known(0)), ir.Constant(field.type, 0), field))
-
-
-def _place(body, number, bits):
-    """As ``operations.place``."""
-    value, low, most = resized(body.builder, number, 32), ir.Constant(I32, 255), ir.Constant(I32, bits)
-    return Whole(body.builder.and_(value, low) if bits == 32 else library(body, "umin", value, most), 0, 255)
-
-
-def _mask(body, count, bits):
-    """LLVM's ``(1 << count) - 1`` of so many bits."""
-    one = numbers.shifted_left(body.builder, ir.Constant(ir.IntType(bits), 1), count)
-    return body.builder.sub(one, ir.Constant(one.type, 1))
-
-
-@builtin("bfi")
-def _bfi(body, call, values):
-    a, b, at, count, bits = (whole(v) for v in values)
-    builder, bits = body.builder, bits.constant
-    at, count = (_place(body, n, bits) for n in (at, count))
-    a, b = (resized(builder, n, bits) for n in (a, b))
-    mask = numbers.shifted_left(builder, _mask(body, count, bits), at)
-    moved = builder.and_(numbers.shifted_left(builder, a, at), mask)
-    return unsigned(builder.or_(moved, builder.and_(b, builder.not_(mask))))
-
-
 @builtin("selected")
 def _selected(body, call, values):
     return body.choice(body.truth(call.args[2]), *values[:2])
-
-
-@builtin("clamped")
-def _clamped(body, call, values):
-    x, low, high = map(whole, values)
-    made = chosen(body.builder, compared(body.builder, "<", x, low), low, x)
-    made = chosen(body.builder, compared(body.builder, ">", made, high), high, made)
-    width = numbers.width_of(low.low, high.high)
-    return Whole(resized(body.builder, made, width), low.low, high.high)
 
 
 @builtin("int")

@@ -12,7 +12,8 @@ from ....native.codegen.ir_values import Static, Tuple
 from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, F64, I1, I32, I64
 from ..calls.memory import CLUSTER
-from ..operations import LOCAL, SHARED
+from ..operations import LOCAL, SHARED, source_of
+from .expressions import inlined
 from .functions import builtin
 from .numbers import Whole, compared, known, resized, unsigned, whole
 
@@ -194,20 +195,10 @@ def _region(body, space, address, size):
 @builtin("shuffle")
 def _shuffle(body, call, values):
     """(the value of another lane, whether there is one): the source is found here."""
-    builder, mode = body.builder, values[0].value
-    value, b, c, mask = (resized(builder, whole(v), 32) for v in values[1:])
-    lane = builder.and_(body.maker.word("thread", layout.TID, I32), ir.Constant(I32, 31))
-    b, clamp = (builder.and_(n, ir.Constant(I32, 31)) for n in (b, c))
-    segment = builder.and_(builder.lshr(c, ir.Constant(I32, 8)), ir.Constant(I32, 31))
-    first, others = builder.and_(lane, segment), builder.not_(segment)
-    last = builder.or_(first, builder.and_(clamp, others))
-    source = {
-        "idx": lambda: builder.or_(first, builder.and_(b, others)), "up": lambda: builder.sub(lane, b),
-        "down": lambda: builder.add(lane, b), "bfly": lambda: builder.xor(lane, b),
-    }[mode]()  # fmt: skip
-    inside = builder.icmp_signed(">=" if mode == "up" else "<=", source, last)
-    given = [(n, types.uint32) for n in (mask, value, builder.select(inside, source, lane))]
-    made = body.ask(call, "shuffle", given, types.uint32, layout.SHUFFLE, f"shfl.{mode}")
+    mode, value, b, c, mask = values
+    source, inside = inlined(body, source_of, [mode, body.lane(), b, c]).parts
+    given = [(resized(body.builder, whole(v), 32), types.uint32) for v in (mask, value, source)]
+    made = body.ask(call, "shuffle", given, types.uint32, layout.SHUFFLE, f"shfl.{mode.value}")
     return Tuple([made, inside])
 
 

@@ -1,6 +1,7 @@
 """Integers of PTX's Python text in LLVM. Python's have no end: here each value knows between which numbers it
 lies, and is as wide as these need, so that the results are the interpreter's."""
 
+import operator
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -9,6 +10,8 @@ from ....native.codegen.ir_values import NotLowered
 from ....native.runtime.llvm_types import I1
 
 WIDTHS = (1, 8, 16, 32, 64, 128)
+COMPARES = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+            ">=": operator.ge}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ def united(builder, *numbers):
 
 def compared(builder, sign, left, right):
     """The truth of a comparison."""
+    if left.constant is not None and right.constant is not None:
+        return ir.Constant(I1, COMPARES[sign](left.constant, right.constant))
     (a, b), signed, _, _ = united(builder, left, right)
     return (builder.icmp_signed if signed else builder.icmp_unsigned)(sign, a, b)
 
@@ -83,14 +88,21 @@ def chosen(builder, condition, left, right):
 
 # --- arithmetic: Python's operators ---------------------------------------------------------------------
 RING = {"Add": "add", "Sub": "sub", "Mult": "mul", "BitAnd": "and_", "BitOr": "or_", "BitXor": "xor"}
+DIVISION = {"FloorDiv": "udiv", "Mod": "urem"}
+OPERATIONS = {name: getattr(operator, word) for name, word in RING.items()} | {
+    "FloorDiv": operator.floordiv, "Mod": operator.mod}  # fmt: skip
 
 
 def calculated(builder, name, left, right):
     """``left + right`` and the like of Wholes."""
     low, high = _range(name, left, right)
+    if low == high:
+        return known(low)
     width = width_of(low, high)
+    if name in DIVISION:
+        width = max(width_of(n.low, n.high) for n in (left, right))
     a, b = (resized(builder, n, width) for n in (left, right))
-    return Whole(getattr(builder, RING[name])(a, b), low, high)
+    return Whole(getattr(builder, {**RING, **DIVISION}[name])(a, b), low, high)
 
 
 def _range(name, a, b):
@@ -101,6 +113,12 @@ def _range(name, a, b):
     if name == "Mult":
         ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
         return min(ends), max(ends)
+    if a.constant is not None and b.constant is not None:
+        return (OPERATIONS[name](a.constant, b.constant),) * 2
+    if name in DIVISION:
+        if a.low < 0 or b.low < 1:
+            raise NotLowered("a division of numbers with signs, or by 0")
+        return (a.low // b.high, a.high // b.low) if name == "FloorDiv" else (0, min(a.high, b.high - 1))
     if name == "BitAnd" and (a.low >= 0 or b.low >= 0):
         return 0, min(n.high for n in (a, b) if n.low >= 0)
     bits = max((n if n >= 0 else ~n).bit_length() for n in (a.low, a.high, b.low, b.high))

@@ -1,26 +1,31 @@
-"""A kernel from PTX as a program of which there is machine code. ``PreparedLaunch`` makes it."""
+"""A kernel from PTX as a program."""
 
 import ast
 import functools
 
 from ......compiler import cache
 from ......compiler.outline import FOR_CPU, Outline
+from ......compiler.rewrite import rebind
+from ....machine.program import Program
 from ....memory.scalars import start_of
 from ....native.codegen.coroutine import Coroutine
+from ....reports.call_sites import KERNEL
 from ...numba_python.cuda_module import CudaModule
 from ...numba_python.name_binding import NameBinding
 from .body import Body, Found
 
 
-class PtxProgram:
-    """A ``PtxKernel`` for Numba's types of its arguments; what is asked of it stands in ``NumbaProgram``."""
-
-    typed = None  # the text needs no types to be inferred
+class PtxProgram(Program):
+    """A ``PtxKernel`` for types; its text has them all."""
 
     def __init__(self, kernel, kinds):
         self.kernel, self.kinds = kernel, tuple(kinds)
         self.key = kernel.digest, self.kinds
         self.outline = _Outline(kernel.plain, kernel.digest, *map(str, kinds))
+
+    def entry(self, execution, held):
+        binding, function = NameBinding(CudaModule(execution), held), self.kernel.plain
+        return rebind(function, binding.replace, extra_globals=lambda _: {KERNEL: True}, module=binding.module)
 
     def coroutine(self, module):
         return PtxCoroutine(module, self)
@@ -57,15 +62,12 @@ class PtxCoroutine(Coroutine):
 class Models:
     """The interpreter's functions for what machine code asks of it by name, in one execution."""
 
+    replace = staticmethod(lambda value: value)  # constants are handed over as they are
+
     def __init__(self, kernel, execution):
         self.cuda = CudaModule(execution)
         self.scope, self.binding = kernel.plain.__globals__, NameBinding(self.cuda)
         self.addresses = {f"{name}.address": start_of(array) for name, _, array in kernel.held}
-
-    @staticmethod
-    def replace(value):
-        """Constants are handed over as they are."""
-        return value
 
     def model(self, name, result):
         if name in self.addresses:
