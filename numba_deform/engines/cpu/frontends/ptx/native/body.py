@@ -59,6 +59,9 @@ class Body(Expressions):
         """The number of a call's place."""
         return self.maker.site(self.found, node.lineno, node is not self.dropped)
 
+    def leave_if(self, condition):
+        self.maker.leave_if(condition)
+
     def slot(self, name):
         if name not in self.slots:
             self.slots[name] = self.maker.slot(self.kinds[name])
