@@ -205,6 +205,36 @@ def multicasts_to_the_first_alone(maps: u64, out: u64):
 
 
 # --- that are not announced -------------------------------------------------------------------------
+@wrong(
+    faults.MoreBytesThanExpected, source=MULTICAST, grid=2, cluster=2, args=mapped(3),
+    expect=lambda maps, out: [(out, maps[0].array[:64].reshape(2, WARP).sum(axis=0))],
+    names=("128 bytes", "256 bytes", "each block announces"),
+)  # fmt: skip
+def announces_half_of_a_late_multicast(maps: u64, out: u64):
+    """Each block sends both one half, and announces that alone; the second block first loads something of its
+    own, so that the first may go on before the other half is asked for."""
+    tile = cuda.shared.array((3, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    full, i, rank = shared_address(bars), int32(cuda.threadIdx.x), int32(cluster_ctarank())
+    own = full + uint32(8)
+    if i == 0:
+        mbarrier_init(full, 1)
+        mbarrier_init(own, 1)
+        fence_mbarrier_init()
+        fence_proxy_tensormap_acquire_sys(maps)
+    cluster_sync()
+    if i == 0:
+        mbarrier_arrive_expect_tx(full, BYTES)  # cure: mbarrier_arrive_expect_tx(full, 2 * BYTES)  # <- fault
+        if rank == 1:
+            mbarrier_arrive_expect_tx(own, BYTES)
+            place = shared_at(shared_address(tile), 2, BYTES)
+            cp_async_bulk_tensor_1d_multicast(place, maps, 2 * WARP, own, uint32(2))
+            mbarrier_wait(own, 0)
+        place = shared_at(shared_address(tile), rank, BYTES)
+        cp_async_bulk_tensor_1d_multicast(place, maps, WARP * rank, full, uint32(BOTH))
+    mbarrier_wait(full, 0)
+    st_global_b32(global_at(out, rank * WARP + i, 4), uint32(tile[0, i] + tile[1, i]))
+    cluster_sync()
 
 
 @wrong(

@@ -12,12 +12,16 @@ from .race_causes import let_others_come, race
 from .races import CHANGE, READ, WRITE, Access
 from .source_causes import carved
 
+LOOKS = 100  # of one who waits for others: each block has had its turn
+
 
 def bad_read(space, thread, w, address, size):
     """``thread`` reads bytes that the write ``w`` left, and nothing orders the two."""
     name = space.name_of(address, w is not OUTSIDE)
     if w is OUTSIDE:
         return outside(space, thread, f"reads {size} bytes at {name}", address, size, name)
+    if w is UNWRITTEN and (fault := _unannounced_multicast(space, thread, address)):
+        return fault
     if w is UNWRITTEN or isinstance(w, Ended):
         fault = thread.fault(faults.UninitialisedRead, f"reads {name}, which nothing has written", name)
         fault.rule, fault.cure = space.unset
@@ -38,6 +42,20 @@ def bad_read(space, thread, w, address, size):
     what = f"reads {name}, which {thread.describe(w)} {_did(w)} {thread.at(w.site)}; nothing orders "
     what += "the write before the read"
     return race(space, thread, READ, Access.write(w), what, name)
+
+
+def _unannounced_multicast(space, thread, address):
+    """The fault of who has announced too little where another block is still to send the bytes; or None."""
+    blocks, place, before, idle = thread.block.cluster.blocks, address - space.base, None, 0
+    while len(blocks) > 1 and thread.waits and space.written[place] is UNWRITTEN:
+        now = [(block.progress, len(block.copies)) for block in blocks]
+        idle = idle + 1 if now == before and not any(block.copies for block in blocks) else 0
+        if idle > LOOKS:
+            return None
+        before = now
+        let_others_come(thread)
+    copy = copy_of(space.written[place])
+    return copy and copy.barrier and copy.barrier.too_few_bytes(copy)
 
 
 def _before(space, address):
