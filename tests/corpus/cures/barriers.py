@@ -154,6 +154,68 @@ def two_tiles_may_be_there_at_once(data: u64, out: u64):
             # cure: if t == 0: bar_arrive(2, 64)
 
 
+def but_for_the_third(data, out):
+    return [(out, data[np.r_[0:64, 32:64, 96:128]])]
+
+
+@wrong(
+    faults.MissingArrivals, source="CUTLASS: PipelineTmaAsync, a producer with a predicated tile", block=64,
+    args=numbers(128, 128), expect=but_for_the_third,
+    names=("arrival on bars[0]", "depends on the if of line", "without bytes"), hardware="guarded",
+)  # fmt: skip
+def a_tile_is_skipped_with_its_arrival(data: u64, out: u64):
+    """The third tile is not needed, so that the producer does not fetch it, and its reader waits for it."""
+    tile, bars = cuda.shared.array(WARP, uint32, alignment=128), cuda.shared.array(2, uint64)
+    full, i = shared_address(bars), uint32(cuda.threadIdx.x)
+    empty = full + uint32(8)
+    if i == 0:
+        mbarrier_init(full, 1)
+        mbarrier_init(empty, WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    for t in range(TILES):
+        if i == 0:
+            mbarrier_wait(empty, t & 1 ^ 1)
+            if t != 2:
+                mbarrier_arrive_expect_tx(full, BYTES)
+                cp_async_bulk_load(shared_address(tile), data + uint64(BYTES * t), BYTES, full)
+            # cure: else: mbarrier_arrive(full)
+        elif i >= WARP:
+            mbarrier_wait(full, t & 1)  # <- fault
+            st_global_b32(out + uint64(BYTES * t + 4 * (i - WARP)), tile[i - WARP])
+            fence_proxy_async()
+            mbarrier_arrive(empty)
+
+
+@wrong(
+    faults.MissingArrivals, source="CUTLASS: PipelineTmaAsync, a producer with a predicated tile", block=64,
+    args=numbers(128, 128), expect=but_for_the_third,
+    names=("arrival on bars[0]", "depends on the if of line", "without bytes"), hardware="guarded",
+)  # fmt: skip
+def goes_on_to_the_next_tile_without_arriving(data, out):
+    """The same by continue, and by threads that write the tile themselves."""
+    tile, bars = cuda.shared.array(WARP, uint32), cuda.shared.array(2, uint64)
+    full, i = shared_address(bars), cuda.threadIdx.x
+    empty = full + uint32(8)
+    if i == 0:
+        mbarrier_init(full, WARP)
+        mbarrier_init(empty, WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    for t in range(TILES):
+        if i < WARP:
+            mbarrier_wait(empty, t & 1 ^ 1)
+            if t == 2:
+                # cure: mbarrier_arrive(full)
+                continue
+            tile[i] = data[WARP * t + i]
+            mbarrier_arrive(full)
+        else:
+            mbarrier_wait(full, t & 1)  # <- fault
+            out[WARP * t + i - WARP] = tile[i - WARP]
+            mbarrier_arrive(empty)
+
+
 @wrong(
     faults.NamedBarrierMisuse, source="NVIDIA/cutlass: OrderedSequenceBarrier, turns of two groups", block=64,
     args=ints(128), expect=lambda data, out: [(out, data)],

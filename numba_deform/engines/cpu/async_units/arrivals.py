@@ -5,7 +5,7 @@ import re
 from ... import faults
 from ...waiting import have, ranges
 from ..reports.call_sites import same_line
-from ..reports.source_order import has_left, takes_turns
+from ..reports.source_order import has_left, passed_by, takes_turns
 
 RING = re.compile(r"(.+)\.(full|empty)\[(\d+)\]")  # the name of a barrier of a Ring
 
@@ -147,6 +147,18 @@ class Waited:
             f"{ranges(self.late)}, {self.places(self.late)}{loop}, and this is a wait for one more: let both "
             "sides take as many steps, each with its state advanced once a step; or arrive once more, to tell "
             "who waits that there is no more. Who ends before others drops out (mbarrier_arrive_drop)."
+            + (f" {skipped}" if (skipped := self.skipped(barrier)) else "")
+        )  # fmt: skip
+
+    def skipped(self, barrier):
+        """Who made its arrivals does so in a branch that a round may pass by."""
+        sites = {t.arrivals.get(barrier) for t in self.of(self.late) if self.phase and not self.came}
+        lines = ((self.threads[0].at(site), passed_by(site)) for site in sites if site)
+        place, line = next((pair for pair in lines if pair[1]), ("", None))
+        return line and (
+            f"The arrival on {barrier.name} at {place} depends on the if of line {line}, by which a round may "
+            "pass it by: arrive in that round too, without bytes (mbarrier_arrive) where there is nothing to "
+            "bring; or have the other side skip it as well."
         )  # fmt: skip
 
     def beside(self, barrier):
@@ -217,7 +229,7 @@ class Waited:
         )  # fmt: skip
 
     CURES = (never_came, not_announced, other_parity, nobody_left, beside, never_released, in_another_block,
-             never_complete, nobody_began)  # fmt: skip
+             never_complete, skipped, nobody_began)  # fmt: skip
 
 
 def none_left(barrier, count, where=""):

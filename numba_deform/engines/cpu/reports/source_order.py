@@ -59,7 +59,7 @@ def order_of(one, other, near, met=()):
     loop, unclear, grid = loops[-1] if loops else None, False, False
     found = dict.fromkeys(("whole", "branch", "rounds", "aside", "narrow"))
     last = next((line_of(call) for call in met if loop and call[0] is one[0]), 0)
-    changing = {*_stored(loop or ast.Pass())}
+    changing = {*_named(loop or ast.Pass())}
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         name, line = getattr(call.func, "attr", getattr(call.func, "id", "")), call.lineno
         grid |= name == "this_grid"
@@ -116,6 +116,19 @@ def has_left(site, calls, fresh=None):
     return line > here or any(_arm(n, line) is not _arm(n, here) for n in arms)
 
 
+def passed_by(site):
+    """The line of an ``if`` by which a round of the innermost loop around ``site`` may pass it by: it holds it,
+    or ends the round before it, and what it tests changes in the loop. None if there is none."""
+    function, line = _function_at(site), line_of(site)
+    around = list(_parents(function, line)) if function else []
+    first = max((n for n, node in enumerate(around) if isinstance(node, LOOPS)), default=len(around))
+    arms = [_arm(node, line) if isinstance(node, ast.If) else node.body for node in around[first:]]
+    before = (n for arm in arms for n in arm if n.lineno < line and isinstance(n, ast.If))
+    tests = [*around[first + 1 :], *(n for n in before if isinstance(n.body[-1], ast.Continue))]
+    names = [(n.lineno, set(_named(n.test, ast.Load))) for n in tests if isinstance(n, ast.If)]
+    return max((number for number, used in names if used & set(_named(around[first]))), default=None)
+
+
 def calls_besides(sites, made, number):
     """Whether a function that is called at one of ``sites``, or was at one of ``made``, has a call of the named
     barrier ``number`` that is none of these; True without source."""
@@ -164,7 +177,7 @@ def _is(node, operator):
 def _written_out(function, node):
     """``node``, and what the variables in it have been assigned."""
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    values = [a.value for a in ast.walk(function) if isinstance(a, ast.Assign) and names & {*_stored(a)}]
+    values = [a.value for a in ast.walk(function) if isinstance(a, ast.Assign) and names & {*_named(a)}]
     return ast.Tuple([node, *values])
 
 
@@ -182,11 +195,11 @@ def index_without_block(site, index):
                 if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                     pairs = zip(target.elts, node.value.elts, strict=False)
                 for name, value in pairs:
-                    names = _stored(name)
+                    names = _named(name)
                     loose |= set(names) & assigned.keys()  # assigned twice
                     assigned.update(dict.fromkeys(names, (node.lineno, value)))
         elif isinstance(node, (ast.AugAssign, ast.For)):
-            loose |= {*_stored(node.target)}
+            loose |= {*_named(node.target)}
     found, todo, seen = None, [(line_of(site), ast.parse(index, mode="eval").body)], set()
     while todo:
         line, node = todo.pop()
@@ -205,9 +218,9 @@ def index_without_block(site, index):
     return found
 
 
-def _stored(target):
-    """The variables that an assignment to ``target`` sets."""
-    return [n.id for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+def _named(node, use=ast.Store):
+    """The variables that an assignment or a statement sets, or that an expression uses."""
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, use)]
 
 
 def _function_at(site):
