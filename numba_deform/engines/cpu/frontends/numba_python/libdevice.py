@@ -6,7 +6,6 @@ rounded to the type: a GPU's differ in the last bits. What neither NumPy nor ``m
 
 import math
 import re
-from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -15,6 +14,7 @@ from numba.cuda.libdevicefuncs import create_signature, functions
 from numba.np.numpy_support import as_dtype
 
 from .....device.half2 import fused
+from ...memory.rounding import exactly, rounded
 from ...memory.scalars import Unsupported, wrap
 from .arithmetic import float32
 from .math_functions import FUNCTIONS, brev, clz, popc
@@ -31,54 +31,21 @@ def fmaf(a, b, c):
 
 def fma(a, b, c):
     """Rounded once, of float32 or float64."""
-    if type(a) is type(b) is type(c) is np.float32:
-        return fmaf(a, b, c)
-    near = np.float64(a) * b + c
-    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
-        return near
-    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
-    try:
-        return np.float64(float(exact)) if exact else near
-    except OverflowError:
-        return np.float64(math.inf if exact > 0 else -math.inf)
+    return fmaf(a, b, c) if type(a) is type(b) is type(c) is np.float32 else _arithmetic("fma", "rn")(a, b, c)
 
 
 # --- rounding -------------------------------------------------------------------------------------
-def _directed(near, above, mode):
-    """The nearest number to an exact one, moved to the side that ``mode`` says; ``above`` has the sign of
-    exact - near."""
-    down = mode == "rd" or mode == "rz" and (near > 0 or near == 0 and above > 0)
-    if mode == "rn" or not above or down == (above > 0):
-        return near
-    return np.nextafter(near, type(near)(-np.inf if down else np.inf))
-
-
-def _over(near, exact):
-    """The sign of exact - near."""
-    return exact > float(near) or -(exact < float(near))
-
-
-EXACT = {
-    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y, "fma": lambda x, y, z: x * y + z,
-}  # fmt: skip
+MODES = {"rn": "rn", "rz": "rz", "rd": "rm", "ru": "rp"}
+FORMATS = {np.float32: "f32"}  # else float64
 
 
 def _arithmetic(operation, mode):
     """``dadd_rd`` and the like."""
 
     def apply(*args):
-        kind = type(args[0])
-        if operation == "sqrt":
-            near = np.sqrt(args[0])
-            if not (math.isfinite(near) and near > 0):
-                return near
-            return _directed(near, _over(0, Fraction(float(args[0])) - Fraction(float(near)) ** 2), mode)
-        name, args = ("div", (kind(1), *args)) if operation == "rcp" else (operation, args)
-        near = fma(*args) if name == "fma" else EXACT[name](*args)
-        if not all(map(math.isfinite, args)) or name == "div" and not args[1]:
-            return near
-        return _directed(near, _over(near, EXACT[name](*(Fraction(float(a)) for a in args))), mode)
+        kind = np.float32 if type(args[0]) is np.float32 else np.float64
+        exact, zero = exactly(operation, MODES[mode], args)
+        return kind(rounded(exact, FORMATS.get(kind, "f64"), MODES[mode], zero))
 
     return apply
 
@@ -95,15 +62,11 @@ def _conversion(source, target, mode):
             return wrap(float(whole(x)), dtype)
 
         return convert
-    kind = np.float32 if target == "float" else np.float64
+    kind, bits = np.float32 if target == "float" else np.float64, SOURCES.get(source, 0)
 
     def convert(x):
-        if isinstance(x, float | np.floating):
-            near, exact = kind(x), Fraction(float(x)) if math.isfinite(x) else float(x)
-        else:
-            exact = x & (1 << -SOURCES[source]) - 1 if SOURCES[source] < 0 else x
-            near = kind(np.uint64(exact) if exact >> 63 > 0 else np.int64(exact))
-        return _directed(near, _over(near, exact), mode)
+        exact = float(x) if isinstance(x, float | np.floating) else x & (1 << -bits) - 1 if bits < 0 else x
+        return kind(rounded(exact, FORMATS.get(kind, "f64"), MODES[mode]))
 
     return convert
 
