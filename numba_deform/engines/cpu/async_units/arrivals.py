@@ -249,8 +249,32 @@ def unobserved(barrier, arrived, where=""):
             f"{barrier.expected} expected arrival{others} made by others")  # fmt: skip
 
 
+def by_a_reader(barrier):
+    """The fault of a thread that waits for phases of a barrier of the block and arrives there, too, where those
+    that only arrive are as many as it expects; else None. Who meets phases that end too early is its victim."""
+    found = (_by_a_reader(each) for each in barrier.block.barriers.live.values())
+    return next(filter(None, found), None)
+
+
+def _by_a_reader(barrier):
+    came = barrier.arrivers | barrier.arrived.keys() | barrier.last_arrivers.keys()
+    threads = barrier.block.threads
+    readers = sorted(t for t in came if barrier in threads[t].waits and barrier in threads[t].arrivals)
+    if not readers or len(came) - len(readers) != barrier.expected:
+        return None
+    thread, others = threads[readers[0]], ranges(sorted(came.difference(readers)))
+    what = f"arrives on {barrier.name}, for which it waits at {thread.at(thread.waits[barrier][1])}, and which "
+    what += f"expects {barrier.expected}: {others} arrive{'s' * (barrier.expected == 1)}"
+    fault = thread.fault_at(faults.TooManyArrivals, what, thread.arrivals[barrier], barrier)
+    fault.cure = "Take this arrival away: who reads a stage gives it back by an arrival on the barrier for "
+    fault.cure += "which its producer waits (empty), and not on the one for which it waits itself (full)."
+    return fault
+
+
 def late_announcement(barrier, thread, site, phase):
     """The fault of ``thread``, which announces bytes at ``site`` when the ``phase`` they are of may be over."""
+    if fault := by_a_reader(barrier):
+        return fault
     what = f"announces bytes on {barrier.name} with no arrival after it in that phase: phase {phase} may be "
     what += "over before this, which then counts in the next"
     fault = thread.fault_at(faults.UnobservedPhase, what, site, barrier)
@@ -285,6 +309,8 @@ def from_afar(barrier, thread, count, over):
 
 def too_many(barrier, thread, phase, what):
     """The fault of ``thread``, for which ``phase`` has no arrival left, or of one that arrived twice in it."""
+    if fault := by_a_reader(barrier):
+        return fault
     now, tid = phase == barrier.phase, thread.tid
     arrived, twice = (barrier.arrived, barrier.twice) if now else (barrier.last_arrivers, barrier.last_twice)
     kind = faults.UnobservedPhase if not now and not twice and tid in arrived else faults.TooManyArrivals
@@ -295,7 +321,8 @@ def too_many(barrier, thread, phase, what):
         warps = sorted({t >> 5 for t in who})
         if len(arrived) == barrier.expected:
             fault.cure = f"{len(arrived)} expected, and {ranges(who)} arrive; each thread that comes here "
-            fault.cure += f"counts: {32 * len(warps)} if all of {ranges(warps, 'warp')} do. {kind.cure}"
+            fault.cure += "counts: " + f"{len(who)} if no others do, " * (len(who) < 32 * len(warps))
+            fault.cure += f"{32 * len(warps)} if all of {ranges(warps, 'warp')} do. {kind.cure}"
         if (ring := RING.fullmatch(barrier.name)) and takes_turns(thread.site()):
             states = States(barrier.block, ring[1])
             fault.cure = states.cure(f"; {ranges(who)} all arrive in use {states.use(ring[3], phase)}")

@@ -9,7 +9,7 @@ import numpy as np
 from ....device.limits import MAX_COUNT
 from ... import faults
 from ..memory.vector_clocks import STARTED, covers_shared, merged
-from .arrivals import Waited, late_announcement, none_left, too_many, unobserved
+from .arrivals import Waited, by_a_reader, late_announcement, none_left, too_many, unobserved
 
 maximum = np.maximum
 COUNT_BITS, PHASE_BITS = 20, 24  # of a token: pending count, phase, and above them the barrier's component
@@ -328,7 +328,7 @@ class MBarrier:
         self.block.progress += 1
         self.complete_if_done(thread, arrival.site)
 
-    too_many = too_many
+    too_many, by_a_reader = too_many, by_a_reader
 
     def _unobserved(self, thread):
         """Nothing tells this thread that the phase before is over, so it cannot know which phase its
@@ -427,7 +427,7 @@ class MBarrier:
         phase, site = waiter.waits[self][:2]
         what = f"waits on {self.name} for phase {phase}, and nothing makes phase {self.phase} wait for this: "
         what += f"both may be over when this thread looks, and the parity then means phase {self.phase + 1}"
-        return waiter.fault_at(faults.MissedPhase, what, site, self)
+        return self.by_a_reader() or waiter.fault_at(faults.MissedPhase, what, site, self)
 
     def inval_fault(self, waiter, site):
         """The inval is not ordered after the wait of ``waiter`` at ``site``."""

@@ -100,6 +100,8 @@ class ThreadBarriers(ThreadMemory):
 
     def _missed(self, barrier, phase):
         """This thread waits for ``phase``; before it came to look, the next was complete as well."""
+        if fault := barrier.by_a_reader():
+            return fault
         copy = barrier.last_copy
         own = copy is not None and copy.tid == self.tid and copy.block is self.block
         later = copy is not None and not own and copy.phase > phase

@@ -211,7 +211,7 @@ def _unawaited(thread, copy, name):
     head += f"{thread.at(copy.site)} {state}"
     if copy.barrier is None:
         return explain_copy(thread.fault(faults.InFlightRead, head, name), thread, copy)
-    if fault := _too_few_bytes(thread, copy):
+    if fault := copy.barrier.by_a_reader() or _too_few_bytes(thread, copy):
         return fault
     head += f", and this thread has not waited for it (it completes phase {copy.phase} of {copy.barrier.name})"
     if copy.barrier.block is not thread.block:
@@ -277,9 +277,13 @@ def bad_write(space, thread, w, address, size, record):
         if copy.barrier is None:
             return explain_copy(fault, thread, copy)
         if copy.barrier.block is not thread.block:
-            if newer and copy.barrier is newer.barrier:
+            if newer and newer.generic and (copy.block, copy.tid) != (newer.block, newer.tid):
+                fault.cure = "Give each of the two senders a place of its own, or order them: let the second "
+                fault.cure += "send once the readers have taken what the first sent, and told it so."
+            elif newer and copy.barrier is newer.barrier:
                 return _far_refill(thread, newer, what)  # whether its readers have waited is a matter of luck
-            fault.cure = wait_there(copy.barrier, "the earlier copy has landed and been read")
+            else:
+                fault.cure = wait_there(copy.barrier, "the earlier copy has landed and been read")
             return fault
         if newer and copy.tid != newer.tid and all(getattr(copy, a) == getattr(newer, a) for a in SAME):
             fault.cure = "One line issues both: give each thread that comes there a place of its own, "
