@@ -154,8 +154,9 @@ def elected(line, text):
         return _first(
             (isinstance(fault, faults.DivergentBarrier), "The producer is in another branch and never comes to "
              "that barrier. Only the consumers' warp has to meet."),
-            (isinstance(fault, faults.TooManyArrivals), "Now more lanes arrive than the barrier counts. Lane 0 "
-             "arrives alone: when may it?"),
+            (isinstance(fault, faults.TooManyArrivals), "`full` is the producer's: readers arrive on `empty`."
+             if "for which it waits" in fault.what else
+             "Now more lanes arrive than the barrier counts. Lane 0 arrives alone: when may it?"),
             (re.search(r"if.*__syncwarp", text) and isinstance(fault, HANGS), "Only lane 0 comes to that "
              "`__syncwarp()`. It belongs before the `if`, where all lanes pass."),
             (isinstance(fault, HANGS), "The producer waits for arrivals that do not come. Keep the count of 1, "

@@ -222,8 +222,8 @@ MEND_FAULTS = {
     "slower lane still reads. The lanes have to meet first.",
     faults.WarpDivergence: "One lane alone cannot meet the others. All 32 have to come, so a syncwarp stands "
     "outside of any branch.",
-    faults.MissedPhase: "An arrive on full counts as the producer's. It ends phases, and nobody has waited for "
-    "them.",
+    faults.TooManyArrivals: "An arrive on full counts as the producer's. It ends phases, and nobody has waited "
+    "for them.",
     faults.LiveBarrierInit: "This is what the kernel's authors tried. The barrier was never at fault, and "
     "starting it anew while it is in use is undefined.",
 }

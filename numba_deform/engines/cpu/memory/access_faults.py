@@ -12,7 +12,7 @@ from .race_causes import let_others_come, race
 from .races import CHANGE, READ, WRITE, Access
 from .source_causes import carved
 
-LOOKS = 100  # of one who waits for others: each block has had its turn
+LOOKS = 50  # of one who waits for others, in vain: each block has had its turn
 
 
 def bad_read(space, thread, w, address, size):
@@ -47,11 +47,11 @@ def bad_read(space, thread, w, address, size):
 def _unannounced_multicast(space, thread, address):
     """The fault of who has announced too little where another block is still to send the bytes; or None."""
     blocks, place, before, idle = thread.block.cluster.blocks, address - space.base, None, 0
-    while len(blocks) > 1 and thread.waits and space.written[place] is UNWRITTEN:
+    while len(blocks) > 1 and thread.waits and space.written[place] is UNWRITTEN and idle < LOOKS:
         now = [(block.progress, len(block.copies)) for block in blocks]
-        idle = idle + 1 if now == before and not any(block.copies for block in blocks) else 0
-        if idle > LOOKS:
-            return None
+        idle = idle + 1 if now == before else 0
+        if idle and (flying := next((block for block in blocks if block.copies), None)):
+            flying.land()  # for which its issuer may wait
         before = now
         let_others_come(thread)
     copy = copy_of(space.written[place])
