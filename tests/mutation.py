@@ -57,6 +57,7 @@ LIKELY = {
     "memory/scalars": "sim/test_memory sim/test_warp sim/test_engine",
     "memory/shadow_memory": "sim/test_memory sim/test_random_programs sim/test_reports sim/test_bugs",
     "memory/access_faults": "sim/test_memory sim/test_copies sim/test_reports sim/test_bugs",
+    "memory/refill_faults": "sim/test_memory sim/test_copies sim/test_reports sim/test_bugs",
     "memory/access_records": "sim/test_memory sim/test_copies sim/test_random_programs sim/test_bugs",
     "machine/thread": "sim/test_warp sim/test_engine sim/test_barriers sim/test_pipeline",
     "cpu/machine/": "sim/test_barriers sim/test_warp sim/test_engine sim/test_copies sim/test_pipeline",

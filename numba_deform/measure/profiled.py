@@ -1,5 +1,4 @@
-"""The launches of a whole program, or one of a kernel of PTX or CUDA C++, run on the emulator and counted: for
-``numba-deform profile PROGRAM``."""
+"""Launches of a program, or one of PTX or CUDA C++, emulated and counted: ``numba-deform profile PROGRAM``."""
 
 import contextlib
 from collections import Counter

@@ -5,7 +5,7 @@ import numpy as np
 
 from ... import faults
 from ..async_units.cycle_costs import COST
-from ..memory.access_faults import too_early
+from ..memory.refill_faults import too_early
 from ..memory.scalars import WORD, Undefined
 from ..memory.vector_clocks import for_shared_memory
 from .thread_memory import ThreadMemory

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import faults
-from .access_faults import bad_read, verb_of
+from .access_faults import bad_read
 from .access_records import BLOCK, CLOCK, INITIAL, OWNER, UNWRITTEN, Reduction, Write, stretches, writers
+from .refill_faults import verb_of
 from .restart import Restart
 from .scalars import Layout, bounds_of
 from .shadow_memory import ShadowMemory

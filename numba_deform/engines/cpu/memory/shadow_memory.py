@@ -7,7 +7,7 @@ The records of the bytes lie in Python lists, because a slice of a list is compa
 from functools import partial
 
 from ...faults import UninitialisedRead
-from .access_faults import bad_overwrite, bad_read, bad_scope, bad_write, unfenced_refill
+from .access_faults import bad_overwrite, bad_read, bad_scope, bad_write
 from .access_records import (
     ATOMIC,
     BLOCK,
@@ -31,6 +31,7 @@ from .access_records import (
     writers,
 )
 from .races import Access
+from .refill_faults import unfenced_refill
 from .scalars import unpack
 
 # After so many reads in a row, or atomics that change nothing, a thread may be polling: others get their turn.

@@ -14,8 +14,8 @@ from numba.cuda.libdevicefuncs import create_signature, functions
 from numba.np.numpy_support import as_dtype
 
 from .....device.half2 import fused
-from ...memory.rounding import exactly, rounded
 from ...memory.scalars import Unsupported, wrap
+from ..rounding import exactly, rounded
 from .arithmetic import float32
 from .math_functions import FUNCTIONS, brev, clz, popc
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 
-from ...memory import rounding
 from ...memory.scalars import Unsupported, wrap
+from .. import rounding
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 
-from ....memory.rounding import FORMATS, exactly, rounded
+from ...rounding import FORMATS, exactly, rounded
 from ..operations import greatest, least, number, u32_of
 
 HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}

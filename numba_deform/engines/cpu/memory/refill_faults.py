@@ -1,0 +1,124 @@
+"""What is wrong with a copy into a stage that somebody may still read, in words. ``access_faults`` asks."""
+
+from ... import faults
+from .access_records import BLOCK, CLOCK, SITE, TID, copy_of
+
+
+def unfenced_refill(space, thread, r, address, record):
+    """``record`` of ``thread``, a copy of the async proxy, is to replace what the thread of ``r`` has read, and
+    no proxy fence stands between the two."""
+    reader, read = r[BLOCK].threads[r[TID]], thread.at(r[SITE])
+    name, barrier = space.name_of(address), copy_of(record).last_wait
+    what = f"{verb_of(record)} {name}, which {thread.describe_tid(r[BLOCK], r[TID])} read at {read} "
+    what += "with no fence.proxy.async since"
+    clock, site = reader.proxy_fence
+    if clock >= r[CLOCK]:
+        what += f" that counts: the one at {thread.at(site)} stands behind what gave the place back, or is for "
+        what += "other memory"
+    fault = thread.fault(faults.MissingRefillFence, what, name)
+    given = barrier and reader.arrivals.get(barrier[0])
+    until = f"the arrival on {barrier[0].name} at {thread.at(given)}" if given else "what tells of it"
+    form = "fence_proxy_async()" if r[BLOCK] is space.block else "fence_proxy_async_cluster()"
+    fault.cure = f"Call {form} in each thread that has read, behind its last read and before {until}"
+    if len(thread.block.cluster.blocks) == 1:
+        fault.cure += "; or in the thread that issues the copy, right before it"
+    fault.cure += "."
+    return fault
+
+
+def verb_of(record):
+    if copy := copy_of(record):
+        return f"issues a {copy.what} into"
+    return "atomically changes" if record.atomic and record.reads else "writes"
+
+
+def released(copy, reader):
+    """Whether the thread ``reader`` has given the stage back since its last wait on the copy's barrier, to the
+    thread that issued ``copy`` into it."""
+    waited = reader.waits.get(copy.barrier)
+    return waited is not None and copy.givers.get(reader.tid, -1) >= waited[3]
+
+
+def waited_too_early(copy, reader, r):
+    """The fault of ``reader``, which has read by the record ``r``, if its last wait returned for a phase that
+    it had released before, or before any phase was over; or None."""
+    phase, where, first, last = reader.waits.get(copy.barrier, (0, None, 0, 0))
+    again, fresh = first <= copy.givers.get(reader.tid, -1) < last, phase < 0 and last <= r[CLOCK]
+    if not again and not fresh:
+        return None
+    what = f"reads {reader.block.shared.name_of(copy.address)}, into which {reader.describe(copy)} issues a "
+    what += f"{copy.what} at {reader.at(copy.site)}; its last wait, at {reader.at(where)}, returned "
+    if fresh:
+        what += f"before any phase of {copy.barrier.name} was over"
+        return reader.fault_at(faults.FreshBarrierPassed, what, r[SITE], copy.barrier)
+    what += f"for phase {phase} of {copy.barrier.name} again, after its release on {copy.last_wait[0].name}"
+    return reader.fault_at(faults.StaleWait, what, r[SITE], copy.barrier)
+
+
+def release_of(copy, reader):
+    """What :func:`released` has found, in words."""
+    phase, site, _, _ = reader.waits[copy.barrier]
+    what = f"after its wait for phase {phase} of {copy.barrier.name}, at {reader.at(site)}, it has arrived on "
+    return what + f"{copy.last_wait[0].name}, which gave the stage back"
+
+
+def too_early(thread, copy, phase, site):
+    """The fault of the thread that refilled a stage while ``thread``, whose wait for the phase before
+    stands at ``site``, had yet to read it."""
+    issuer, shared = copy.block.threads[copy.tid], thread.block.shared
+    what = f"issues a {copy.what} into {shared.name_of(copy.address)}, which "
+    what += f"{issuer.describe_tid(thread.block, thread.tid)} has yet to read: it waits for phase {phase} of "
+    what += f"{copy.barrier.name} at {thread.at(site)}; nothing says that the read is over"
+    if copy.block is not thread.block:
+        return far_refill(issuer, copy, what)
+    return refill_fault(copy, what, thread)
+
+
+def far_refill(issuer, copy, what):
+    """The fault of a copy into memory of another block of the cluster, which is still read there."""
+    fault = issuer.fault_at(faults.RefillRace, what, copy.site, copy.barrier)
+    fault.cure = (
+        "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
+        "(mbarrier_arrive_cluster), whose count is all their arrivals, and wait there for that."
+    )
+    return fault
+
+
+def refill_fault(copy, what, reader):
+    """Of a stage that ``reader`` has not done with: a ReadAfterRelease where a lane of its warp has given it
+    back for all; a RefillRace, or StaleRefill where the issuer did wait on a barrier of the readers."""
+    issuer, kind = copy.block.threads[copy.tid], faults.RefillRace
+    givers = [t for t in copy.givers if t // 32 == reader.warp]
+    if len(givers) == 1 and reader.tid not in givers:
+        return _released_for_its_warp(copy, reader, reader.block.threads[givers[0]])
+    if copy.last_wait is not None:
+        barrier, phase, site = copy.last_wait
+        absent = phase == barrier.phase - 1 >= 0 and reader.tid not in barrier.last_arrivers
+        if absent and barrier.last_twice:  # others have arrived in its place
+            what = f"has not arrived in it, and {reader.describe(copy)} issues a {copy.what} into what it has "
+            return barrier.too_many(reader, phase, f"{what}yet to read, at {reader.at(copy.site)}")
+        if reader.tid in barrier.arrived | barrier.last_arrivers or barrier.pending < barrier.expected:
+            seen = f"for phase {phase}" if phase >= 0 else "before any phase was complete"
+            if absent:
+                seen += f", in which thread {reader.tid} did not arrive"
+            else:
+                kind = faults.StaleRefill
+            what += f"; its last wait on {barrier.name}, at {issuer.at(site)}, returned {seen}"
+    about = copy.barrier or copy.block.shared.name_of(copy.address)
+    fault = issuer.fault_at(kind, what, copy.site, about)
+    if copy.barrier is None:
+        fault.cure = "Put a barrier (syncthreads) between the last read of these bytes and the cp.async."
+    return fault
+
+
+def _released_for_its_warp(copy, reader, giver):
+    """The fault of the lane ``giver``, whose arrival gave back a stage that ``reader`` had yet to read."""
+    empty, name = copy.last_wait[0], reader.block.shared.name_of(copy.address)
+    what = f"arrives on {empty.name} for its warp, which gives {name} back; nothing says that thread "
+    what += f"{reader.tid} of the warp has read it, and {reader.describe(copy)} issues a {copy.what} into it "
+    what += f"at {reader.at(copy.site)}"
+    site = giver.arrivals.get(empty)
+    fault = giver.fault_at(faults.ReadAfterRelease, what, site, empty)
+    fault.cure = f"Put cuda.syncwarp() before the release of thread {giver.tid}, at {giver.at(site)}, which "
+    fault.cure += "speaks for its whole warp; or have every lane arrive, and initialise with so many."
+    return fault
