@@ -111,6 +111,12 @@ class ScopeRace(DataRace):
     cure = "Use gpu scope on both sides: cuda.threadfence() or fence_acq_rel_gpu(), not threadfence_block() or "
     cure += "fence_acq_rel_cta(); st_release_gpu_..., ld_acquire_gpu_..., atom_..._gpu_..."
 
+class StreamRace(DataRace):
+    """Two operations of the host's on different streams, with nothing that orders them."""
+    rule = "Streams are ordered by events, the default stream and the host's waits alone (CUDA guide, streams)."
+    cure = "Record an event behind the first, and let the other's stream wait for it: event.record(a); "
+    cure += "event.wait(b); or call a.synchronize() in between."
+
 class NotReadOnly(DataRace):
     """A load through the read-only path of something that the kernel itself writes."""
     rule = "ld.global.nc may read only what nobody writes while the kernel runs (PTX 9.7.9.9)."
@@ -376,7 +382,6 @@ class WrongResult(SimFault):
         path.write_text(self.differences[0].svg() + "\n")
         return path
 
-
 class NotCommutative(SimFault):
     """An operation of ``cuda.reduce`` that depends on the order of its operands."""
     rule = "cuda.reduce takes elements and results of parts in any order: its operation has to be commutative."
@@ -387,7 +392,6 @@ class NothingRan(SimFault):
     rule = "A kernel does something: what the compiler has left out cannot be judged."
     cure = "Where the body stands under #if of __CUDA_ARCH__ or of a feature macro, compile for an architecture"
     cure += " that it is there for, such as sm_90a; else see why the compiler found that nothing depends on it."
-
 
 class BadLaunch(SimFault):
     nothing_left = True

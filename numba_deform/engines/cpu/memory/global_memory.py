@@ -232,6 +232,16 @@ class GlobalMemory:
                 return write.block.index, write.tid, write.block.threads[write.tid].at(write.site)
         return None
 
+    def touched(self):
+        """(start, stop, whether written) of the bytes that a run has accessed, in regions with records."""
+        return [
+            (region.base + lo, region.base + hi, kind == 0)
+            for region in self.regions
+            for kind, records in enumerate((region.written, region.read_by, region.read_only))
+            for lo, hi, record in stretches(records[:])
+            if record is not None and record is not INITIAL and record is not UNWRITTEN
+        ]
+
     def overlapping(self, start, stop):
         """The regions that share bytes with [start, stop)."""
         return [region for region in self.regions if region.base < stop and start < region.stop]
