@@ -114,8 +114,7 @@ class ScopeRace(DataRace):
 class StreamRace(DataRace):
     """Two operations of the host's on different streams, with nothing that orders them."""
     rule = "Streams are ordered by events, the default stream and the host's waits alone (CUDA guide, streams)."
-    cure = "Record an event behind the first, and let the other's stream wait for it: event.record(a); "
-    cure += "event.wait(b); or call a.synchronize() in between."
+    cure = "Put event.record(a) behind the first, event.wait(b) before the second, or a.synchronize() between."
 
 class NotReadOnly(DataRace):
     """A load through the read-only path of something that the kernel itself writes."""
@@ -236,11 +235,9 @@ class BadCount(BarrierFault):
 
 class TooManyArrivals(BarrierFault):
     rule = "A phase takes exactly the expected arrivals; more spill into the next phase."
-    cure = (
-        "Initialise with the number of arrivals that each phase gets; a producer waits on empty before "
-        "it arms a stage again. Of n producers in turn, no more than there are stages, each starts at its own "
-        "use and advances by n."
-    )
+    cure = "Initialise with the number of arrivals that each phase gets; a producer waits on empty before it "
+    cure += "arms a stage again. Of n producers in turn, no more than there are stages, each starts at its own "
+    cure += "use and advances by n."
 
 class CompletesPhase(BarrierFault):
     rule = "An arrival by mbarrier.arrive.noComplete must not complete the phase (PTX 9.7.13.15.13)."

@@ -159,24 +159,19 @@ class HostDriver(Streams):
     def cuPointerGetAttribute(self, attribute, address):
         return address
 
-    def copy(self, what, target, source, size, stream=0):
+    def copy(self, move, what, target, source, size, stream=0):
+        """``source`` is an address, or a byte, at which there is no memory."""
         target, source = int(target), int(source)
         self.set(target)
-        ctypes.memmove(target, source, size)
+        move(target, source, size)
         self.done(stream, what, [(target, target + size, True), (source, source + size, False)])
         if not self.memory_at(target):  # a copy to pageable memory returns when it is over
             self.cuStreamSynchronize(stream)
 
-    cuMemcpyHtoD = cuMemcpyHtoDAsync = functools.partialmethod(copy, "a copy to the device")
-    cuMemcpyDtoH = cuMemcpyDtoHAsync = functools.partialmethod(copy, "a copy to the host")
-    cuMemcpyDtoD = cuMemcpyDtoDAsync = functools.partialmethod(copy, "a copy on the device")
-
-    def cuMemsetD8(self, target, byte, size, stream=0):
-        self.set(int(target))
-        ctypes.memset(int(target), byte, size)
-        self.done(stream, "a memset", [(int(target), int(target) + size, True)])
-
-    cuMemsetD8Async = cuMemsetD8
+    cuMemcpyHtoD = cuMemcpyHtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy to the device")
+    cuMemcpyDtoH = cuMemcpyDtoHAsync = functools.partialmethod(copy, ctypes.memmove, "a copy to the host")
+    cuMemcpyDtoD = cuMemcpyDtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy on the device")
+    cuMemsetD8 = cuMemsetD8Async = functools.partialmethod(copy, ctypes.memset, "a memset")
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, threads, dynamic_bytes):
         return BLOCKS_PER_SM
@@ -369,8 +364,8 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
         kinds.append(kind)
         values.append(argument(kind, value, back))
     arrays = tuple((name, value, _array(value, back)) for name, value in self.held)
-    garbage, by_bytes = unset(self.py_func, args, values), driver.driver.several
-    kernel = NumbaKernel(self.py_func, types.void(*kinds), arrays, garbage, by_bytes)
+    kernel = NumbaKernel(self.py_func, types.void(*kinds), arrays, unset(self.py_func, args, values))
+    kernel.by_bytes = driver.driver.several
     everything = (*values, *(array for _, _, array in arrays))
     for array, _ in parts(everything, [""] * len(everything)):
         if isinstance(array, np.ndarray):

@@ -90,10 +90,8 @@ class Session:
         """What a child has seen."""
         for name in ("launches", "blocks", "threads", "unjudged", "compiled"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.kernels |= other.kernels
-        self.whole |= other.whole
-        self.notes |= other.notes
-        self.stayed |= other.stayed
+        for name in ("kernels", "whole", "notes", "stayed"):
+            getattr(self, name).update(getattr(other, name))
         self.finished += other.finished
         self.waived = added(self.waived, other.waived)
         for site, launches in other.sites.items():
@@ -167,8 +165,7 @@ class Session:
             self.progress = None
         self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.blocks * report.threads
         self.compiled += report.compiled
-        if launched.kernel.by_bytes:
-            launched.touched = report.touched
+        launched.touched = report.touched
         self.waived = added(self.waived, report.waived)
         if report.untried:
             self.note(f"{name} has not tried {report.untried}")

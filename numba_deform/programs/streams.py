@@ -6,7 +6,7 @@ Every stream has a vector clock, and so have the host and each event: which oper
 with ``CU_STREAM_DEFAULT``), so that what the default stream is told orders everything.
 """
 
-import ctypes
+import bisect
 import itertools
 import linecache
 import time
@@ -32,29 +32,25 @@ def merged(ranges):
     found = []
     for start, stop in sorted(ranges):
         if found and start <= found[-1][1]:
-            start, last = found.pop()
-            stop = max(last, stop)
+            start, stop = found[-1][0], max(stop, found.pop()[1])
         found.append((start, stop))
     return tuple(found)
 
 
 def overlap(these, those):
     """The first bytes that two such sequences share, or None."""
-    i = j = 0
-    while i < len(these) and j < len(those):
-        start, stop = max(these[i][0], those[j][0]), min(these[i][1], those[j][1])
-        if start < stop:
-            return start, stop
-        i, j = (i + 1, j) if these[i][1] < those[j][1] else (i, j + 1)
+    for start, stop in these:
+        i = bisect.bisect_right(those, start, key=lambda each: each[1])
+        if i < len(those) and those[i][0] < stop:
+            return max(start, those[i][0]), min(stop, those[i][1])
     return None
 
 
 class Operation(NamedTuple):
-    """What a stream was told, as its ``number``-th: a launch, a copy or a memset."""
+    """A launch, a copy or a memset."""
 
     what: str
     stream: int
-    number: int
     line: str
     touched: tuple  # what was read, and what was written, as ``merged`` returns them
 
@@ -69,8 +65,8 @@ class Operation(NamedTuple):
 class Streams:
     """What is over where. ``found`` is called with a fault and the name of an operation.
 
-    ``pending``: the operations that the host does not know to be over. There are none while a program has
-    fewer than two streams beside the default one.
+    ``pending``: which of its stream an operation is, of those that the host does not know to be over. There are
+    none while a program has fewer than two streams beside the default one.
     """
 
     def __init__(self, found):
@@ -103,7 +99,7 @@ class Streams:
     def over(self, clock):
         """The host has waited for all that is over in a clock."""
         join(self.host, clock)
-        self.pending = {k: op for k, op in self.pending.items() if self.host.get(op.stream, 0) < op.number}
+        self.pending = {op: n for op, n in self.pending.items() if self.host.get(op.stream, 0) < n}
 
     def cuStreamSynchronize(self, stream=0):
         self.over(self.clock(stream))
@@ -112,11 +108,6 @@ class Streams:
 
     def cuStreamWaitEvent(self, stream, event, flags):
         join(self.clock(stream), self.events.get(int(event), {}))
-
-    def cuStreamAddCallback(self, stream, callback, data, flags):
-        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.py_object)(int(callback))
-        function(int(stream), 0, ctypes.cast(data, ctypes.py_object).value)
-        self.cuStreamSynchronize(stream)  # the program may wait for what the function says
 
     def cuEventCreate(self, flags):
         return binding.CUevent(next(self.handles))
@@ -140,14 +131,13 @@ class Streams:
         clock[stream] = clock.get(stream, 0) + 1
         kinds = (merged((a, b) for a, b, w in ranges if w == written) for written in (False, True))
         touched = tuple(tuple(each for each in kind if self.memory_at(each[0])) for kind in kinds)
-        now = Operation(what, stream, clock[stream], program_line(), touched)
-        key = stream, what, now.line, touched
-        self.pending.pop(key, None)  # who waits for this one has waited for that, too
-        for then in reversed(self.pending.values()):
-            if clock.get(then.stream, 0) < then.number and (conflict := now.conflict(then)):
+        now = Operation(what, stream, program_line(), touched)
+        self.pending.pop(now, None)  # the same, earlier: who waits for this one has waited for that, too
+        for then, number in reversed(self.pending.items()):
+            if clock.get(then.stream, 0) < number and (conflict := now.conflict(then)):
                 self.found(self._race(now, then, *conflict), what)
                 break
-        self.pending[key] = now
+        self.pending[now] = clock[stream]
 
     def _race(self, now, then, verb, other, common):
         start, size, line = self.memory_at(common[0])

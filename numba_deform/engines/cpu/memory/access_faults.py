@@ -417,20 +417,16 @@ def too_early(thread, copy, phase, site):
 
 def wait_there(barrier, until):
     """The cure where something is complete by a barrier of another block of the cluster."""
-    return (
-        f"Nobody can wait on {barrier.name} of block {barrier.block.index} but its own threads: have them wait "
-        f"there until {until}, and then arrive on an mbarrier of this block (mbarrier_arrive_cluster); wait "
-        "for that here."
-    )
+    cure = f"Nobody can wait on {barrier.name} of block {barrier.block.index} but its own threads: have them "
+    cure += f"wait there until {until}, and then arrive on an mbarrier of this block (mbarrier_arrive_cluster); "
+    return cure + "wait for that here."
 
 
 def _far_refill(issuer, copy, what):
     """The fault of a copy into memory of another block of the cluster, which is still read there."""
     fault = issuer.fault_at(faults.RefillRace, what, copy.site, copy.barrier)
-    fault.cure = (
-        "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
-        "(mbarrier_arrive_cluster), whose count is all their arrivals, and wait there for that."
-    )
+    fault.cure = "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing "
+    fault.cure += "block (mbarrier_arrive_cluster), whose count is all their arrivals, and wait there for that."
     return fault
 
 

@@ -185,13 +185,10 @@ class GlobalMemory:
     def __init__(self, arrays, traces, region=None):
         """``arrays``: an Extent for each. Those that overlap become one region, which ``region`` makes."""
         groups, stop = [], 0
-        for array in sorted(arrays, key=lambda array: array.start):
-            if array.start == array.stop:
-                continue
-            if array.start < stop:
-                groups[-1].append(array)
-            else:
-                groups.append([array])
+        for array in sorted((each for each in arrays if each.start < each.stop), key=lambda each: each.start):
+            if array.start >= stop:
+                groups.append([])
+            groups[-1].append(array)
             stop = max(stop, array.stop)
         self.regions = [(region or GlobalRegion)(group, traces) for group in groups]
         self.starts = [region.base for region in self.regions]

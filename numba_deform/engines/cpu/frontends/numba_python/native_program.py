@@ -24,7 +24,6 @@ class NumbaKernel(Launchable):
     signature: object = None
     held: tuple = ()
     unset: tuple = ()
-    by_bytes: bool = False
     plain = property(lambda self: self.py_func)
 
 
