@@ -418,7 +418,7 @@ def too_early(thread, copy, phase, site):
 def wait_there(barrier, until):
     """The cure where something is complete by a barrier of another block of the cluster."""
     cure = f"Nobody can wait on {barrier.name} of block {barrier.block.index} but its own threads: have them "
-    cure += f"wait there until {until}, and then arrive on an mbarrier of this block (mbarrier_arrive_cluster); "
+    cure += f"wait there until {until}, then arrive on an mbarrier of this block (mbarrier_arrive_cluster); "
     return cure + "wait for that here."
 
 
