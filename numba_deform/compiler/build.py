@@ -55,7 +55,7 @@ class Kernel:
     shared: object = None
     lined: bool = False
     # What other kernels that are launched may have besides (engines.launches.Launchable).
-    held, unset, language, cluster, is_empty, shared_alignment = (), (), "", None, False, 16
+    held, unset, language, cluster, is_empty, shared_alignment, by_bytes = (), (), "", None, False, 16, False
 
     @property
     def name(self):

@@ -111,6 +111,11 @@ class ScopeRace(DataRace):
     cure = "Use gpu scope on both sides: cuda.threadfence() or fence_acq_rel_gpu(), not threadfence_block() or "
     cure += "fence_acq_rel_cta(); st_release_gpu_..., ld_acquire_gpu_..., atom_..._gpu_..."
 
+class StreamRace(DataRace):
+    """Two operations of the host's on different streams, with nothing that orders them."""
+    rule = "Streams are ordered by events, the default stream and the host's waits alone (CUDA guide, streams)."
+    cure = "Put event.record(a) behind the first, event.wait(b) before the second, or a.synchronize() between."
+
 class NotReadOnly(DataRace):
     """A load through the read-only path of something that the kernel itself writes."""
     rule = "ld.global.nc may read only what nobody writes while the kernel runs (PTX 9.7.9.9)."
@@ -230,11 +235,9 @@ class BadCount(BarrierFault):
 
 class TooManyArrivals(BarrierFault):
     rule = "A phase takes exactly the expected arrivals; more spill into the next phase."
-    cure = (
-        "Initialise with the number of arrivals that each phase gets; a producer waits on empty before "
-        "it arms a stage again. Of n producers in turn, no more than there are stages, each starts at its own "
-        "use and advances by n."
-    )
+    cure = "Initialise with the number of arrivals that each phase gets; a producer waits on empty before it "
+    cure += "arms a stage again. Of n producers in turn, no more than there are stages, each starts at its own "
+    cure += "use and advances by n."
 
 class CompletesPhase(BarrierFault):
     rule = "An arrival by mbarrier.arrive.noComplete must not complete the phase (PTX 9.7.13.15.13)."
@@ -376,7 +379,6 @@ class WrongResult(SimFault):
         path.write_text(self.differences[0].svg() + "\n")
         return path
 
-
 class NotCommutative(SimFault):
     """An operation of ``cuda.reduce`` that depends on the order of its operands."""
     rule = "cuda.reduce takes elements and results of parts in any order: its operation has to be commutative."
@@ -387,7 +389,6 @@ class NothingRan(SimFault):
     rule = "A kernel does something: what the compiler has left out cannot be judged."
     cure = "Where the body stands under #if of __CUDA_ARCH__ or of a feature macro, compile for an architecture"
     cure += " that it is there for, such as sm_90a; else see why the compiler found that nothing depends on it."
-
 
 class BadLaunch(SimFault):
     nothing_left = True

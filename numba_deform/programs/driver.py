@@ -3,7 +3,7 @@
     with stand_in(run, note):
         kernel[grid, block](array)     # -> run(Launched(..))
 
-Device memory is host memory, streams do at once what they are told, and there is one device, a Hopper GPU.
+Device memory is host memory, streams (``streams.py``) do at once what they are told, and there is one device.
 A kernel gets its types once, for the engine; where it has none, and where the program asks for what generated
 code alone tells, Numba compiles it as always, so that what it refuses it refuses in its own words. What Numba
 types and then cannot lower, which is rare, is not noticed. All that is not public in numba-cuda and that whole
@@ -14,9 +14,7 @@ import contextlib
 import ctypes
 import functools
 import inspect
-import itertools
 import threading
-import time
 import types as python
 import uuid
 import warnings
@@ -41,8 +39,9 @@ from ..engines.cpu.frontends.numba_python.arguments import parts
 from ..engines.cpu.frontends.numba_python.native_program import NumbaKernel
 from ..engines.cpu.memory.scalars import start_of
 from ..engines.faults import KernelError
-from .callers import program_frame
+from .callers import program_frame, program_line
 from .reductions import reduce
+from .streams import Streams
 
 CAPABILITY, BLOCKS_PER_SM, MULTIPROCESSORS = (9, 0), 8, 132
 ATTRIBUTES = {
@@ -70,21 +69,19 @@ class CoreDevice:
         """The context is made current by Numba, with cuCtxPushCurrent."""
 
 
-class HostDriver:
+class HostDriver(Streams):
     """The driver's functions, on the host's memory. They return what Numba's wrappers of them return."""
 
-    def __init__(self):
-        self.memory, self.handles, self.times = {}, itertools.count(16), {}
+    def __init__(self, found):
+        super().__init__(found)
         self.unset = {}  # start -> stop of memory that nobody has set since it was asked for
         self.contexts = threading.local()
 
     def nothing(self, *args):
         """A function whose effect nobody can see here."""
 
-    cuInit = cuCtxSynchronize = cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxReset = nothing
-    cuMemHostRegister = cuMemHostUnregister = cuLibraryUnload = nothing
-    cuStreamDestroy = cuStreamSynchronize = cuStreamWaitEvent = nothing
-    cuEventDestroy = cuEventSynchronize = cuEventQuery = nothing
+    cuInit = cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxReset = nothing
+    cuLibraryUnload = cuStreamDestroy = cuEventDestroy = nothing
 
     def cuDriverGetVersion(self):
         return 13000
@@ -118,7 +115,7 @@ class HostDriver:
         buffer = (ctypes.c_ubyte * (size + 512))()
         address = (ctypes.addressof(buffer) + 511) // 512 * 512
         ctypes.memset(address, POISON, size)
-        self.memory[address] = buffer, size
+        self.memory[address] = buffer, size, program_line()
         self.unset[address] = address + size
         return binding.CUdeviceptr(address)
 
@@ -130,7 +127,11 @@ class HostDriver:
     def cuMemHostAlloc(self, size, flags):
         return int(self.cuMemAllocManaged(size, flags))
 
+    def cuMemHostRegister(self, address, size, flags):
+        self.memory[int(address)] = None, size, program_line()
+
     def cuMemFree(self, address):
+        self.cuCtxSynchronize()  # as a GPU does, before somebody else can have the memory
         del self.memory[int(address)]
         self.set(int(address))
 
@@ -142,51 +143,35 @@ class HostDriver:
         """Something may have been written around an address: all that was asked for there counts as set."""
         self.unset.pop(self.unset_at(address), None)
 
-    cuMemFreeHost = cuMemFree
+    cuMemFreeHost = cuMemHostUnregister = cuMemFree
 
     def cuMemHostGetDevicePointer(self, address, flags):
         return binding.CUdeviceptr(int(address))
 
     def cuMemGetInfo(self):
-        return MEMORY - sum(size for _, size in self.memory.values()), MEMORY
+        return MEMORY - sum(size for _, size, _ in self.memory.values()), MEMORY
 
     def cuMemGetAddressRange(self, address):
-        for start, (_, size) in self.memory.items():
-            if start <= int(address) < start + size:
-                return binding.CUdeviceptr(start), size
+        if found := self.memory_at(int(address)):
+            return binding.CUdeviceptr(found[0]), found[1]
         raise driver.CudaAPIError(binding.CUresult.CUDA_ERROR_NOT_FOUND, "memory that nobody has asked for")
 
     def cuPointerGetAttribute(self, attribute, address):
         return address
 
-    def cuMemcpyHtoD(self, target, source, size, stream=0):
-        self.set(int(target))
-        ctypes.memmove(int(target), int(source), size)
+    def copy(self, move, what, target, source, size, stream=0):
+        """``source`` is an address, or a byte, at which there is no memory."""
+        target, source = int(target), int(source)
+        self.set(target)
+        move(target, source, size)
+        self.done(stream, what, [(target, target + size, True), (source, source + size, False)])
+        if not self.memory_at(target):  # a copy to pageable memory returns when it is over
+            self.cuStreamSynchronize(stream)
 
-    cuMemcpyDtoH = cuMemcpyDtoD = cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoD
-
-    def cuMemsetD8(self, target, byte, size, stream=0):
-        self.set(int(target))
-        ctypes.memset(int(target), byte, size)
-
-    cuMemsetD8Async = cuMemsetD8
-
-    # --- streams and events ---------------------------------------------------------------------------
-    def cuStreamCreate(self, flags):
-        return binding.CUstream(next(self.handles))
-
-    def cuStreamAddCallback(self, stream, callback, data, flags):
-        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.py_object)(int(callback))
-        function(int(stream), 0, ctypes.cast(data, ctypes.py_object).value)
-
-    def cuEventCreate(self, flags):
-        return binding.CUevent(next(self.handles))
-
-    def cuEventRecord(self, event, stream):
-        self.times[event] = time.perf_counter()
-
-    def cuEventElapsedTime(self, start, end):
-        return 1000 * (self.times[end] - self.times[start])
+    cuMemcpyHtoD = cuMemcpyHtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy to the device")
+    cuMemcpyDtoH = cuMemcpyDtoHAsync = functools.partialmethod(copy, ctypes.memmove, "a copy to the host")
+    cuMemcpyDtoD = cuMemcpyDtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy on the device")
+    cuMemsetD8 = cuMemsetD8Async = functools.partialmethod(copy, ctypes.memset, "a memset")
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, threads, dynamic_bytes):
         return BLOCKS_PER_SM
@@ -350,6 +335,7 @@ class Launched:
     shared_bytes: int
     debug: bool = False
     where: str = ""  # the program's line, which the session finds
+    touched: list = ()  # (start, stop, whether written) of bytes, which the session says where the kernel is to
 
     def raised(self, fault):
         """What Numba raises on the host where a kernel has raised: the exception with the line and the place of
@@ -379,15 +365,21 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
         values.append(argument(kind, value, back))
     arrays = tuple((name, value, _array(value, back)) for name, value in self.held)
     kernel = NumbaKernel(self.py_func, types.void(*kinds), arrays, unset(self.py_func, args, values))
+    kernel.by_bytes = driver.driver.several
     everything = (*values, *(array for _, _, array in arrays))
     for array, _ in parts(everything, [""] * len(everything)):
         if isinstance(array, np.ndarray):
             driver.driver.set(start_of(array))
+    launched = Launched(kernel, tuple(griddim), tuple(blockdim), tuple(values), sharedmem, self.debug)
     try:
-        run(Launched(kernel, tuple(griddim), tuple(blockdim), tuple(values), sharedmem, self.debug))
+        run(launched)
     finally:
         for function in back:
             function()
+    driver.driver.done(stream, self.py_func.__qualname__, launched.touched)
+    hosts = (arg.value if isinstance(arg, ArgHint) else arg for arg in args if not isinstance(arg, In))
+    if any(isinstance(arg, np.ndarray) and not driver.driver.memory_at(start_of(arg)) for arg in hosts):
+        driver.driver.cuStreamSynchronize(stream)  # which the copy back to pageable memory does
 
 
 def unset(function, args, values):
@@ -431,7 +423,7 @@ def stand_in(run, note):
     """Inside, numba-cuda in this process uses the host's memory, and hands each launch to ``run``; ``note``
     is called with a fault that is none of one launch, and a name. Kernels that are compiled inside, and arrays
     that are made inside, are of no use afterwards."""
-    host, found, is_open = HostDriver(), driver.driver, [True]
+    host, found, is_open = HostDriver(note), driver.driver, [True]
     functions = [name for name in vars(found) if name.startswith("cu")]  # bound by a driver that is there
     changes = [
         mock.patch.dict(vars(found), is_initialized=True, initialization_error=None, devices={}),

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 from ..engines.cpu import SimFault
-from .callers import PACKAGES
+from .callers import is_ours
 from .session import check
 
 INTERRUPTED = 130
@@ -63,11 +63,6 @@ def _status(name, as_module):
 def _print(error):
     """The traceback without this package's lines around the program."""
     trace = error.__traceback__
-    while trace.tb_next and _is_around(trace.tb_frame):
+    while trace.tb_next and (is_ours(trace.tb_frame) or "runpy" in trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     traceback.print_exception(type(error), error, trace)
-
-
-def _is_around(frame):
-    name = frame.f_globals.get("__name__", "")
-    return name.partition(".")[0] in (*PACKAGES, "runpy") or "runpy" in frame.f_code.co_filename

@@ -14,9 +14,7 @@ def pytest_addoption(parser):
     group.addoption(
         "--numba-deform-waive", default="", metavar="NAMES", help="rules that may be broken, by commas"
     )
-    group.addoption(
-        "--numba-deform-all", action="store_true", help="judge every block of large launches, too"
-    )
+    group.addoption("--numba-deform-all", action="store_true", help="judge every block of large launches, too")
 
 
 def pytest_configure(config):

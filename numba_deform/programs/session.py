@@ -31,7 +31,7 @@ class Finding:
     fault: SimFault
     kernel: str
     launch: str  # file:line of the program
-    grid: tuple
+    grid: tuple  # empty, as block, where it is none of one launch
     block: tuple
     count: int = 1
     suppressed: bool = False
@@ -90,10 +90,8 @@ class Session:
         """What a child has seen."""
         for name in ("launches", "blocks", "threads", "unjudged", "compiled"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.kernels |= other.kernels
-        self.whole |= other.whole
-        self.notes |= other.notes
-        self.stayed |= other.stayed
+        for name in ("kernels", "whole", "notes", "stayed"):
+            getattr(self, name).update(getattr(other, name))
         self.finished += other.finished
         self.waived = added(self.waived, other.waived)
         for site, launches in other.sites.items():
@@ -127,7 +125,7 @@ class Session:
         """Note a fault of the program's that is none of one launch."""
         with ONE_AT_A_TIME:
             try:
-                self._note(Finding(fault, name, program_line(), (1,), (1,)))
+                self._note(Finding(fault, name, program_line(), (), ()))
             finally:
                 keep(self)
 
@@ -167,6 +165,7 @@ class Session:
             self.progress = None
         self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.blocks * report.threads
         self.compiled += report.compiled
+        launched.touched = report.touched
         self.waived = added(self.waived, report.waived)
         if report.untried:
             self.note(f"{name} has not tried {report.untried}")

@@ -13,7 +13,8 @@ def fault_text(finding):
     """A fault with its launch."""
     grid, block = (_shape(shape) for shape in (finding.grid, finding.block))
     times = f", met in {finding.count} launches" if finding.count > 1 else ""
-    return f"{finding.fault}\n  in     {finding.kernel}[{grid}, {block}], launched at {finding.launch}{times}"
+    what = f"{finding.kernel}[{grid}, {block}], launched" if finding.grid else f"{finding.kernel}, called"
+    return f"{finding.fault}\n  in     {what} at {finding.launch}{times}"
 
 
 def _shape(shape):
@@ -117,10 +118,11 @@ def write_junit(session, file):
     faults = {}
     for finding in session.faults:
         faults.setdefault((finding.launch, finding.kernel), []).append(finding)
+    sites = dict.fromkeys((*session.sites, *faults))  # some faults are of no launch
     suite = ElementTree.Element(
-        "testsuite", name="numba-deform check", tests=str(len(session.sites)), failures=str(len(faults))
+        "testsuite", name="numba-deform check", tests=str(len(sites)), failures=str(len(faults))
     )
-    for launch, kernel in session.sites:
+    for launch, kernel in sites:
         case = ElementTree.SubElement(suite, "testcase", classname=launch, name=kernel)
         for finding in faults.get((launch, kernel), ()):
             kind = type(finding.fault).__name__

@@ -89,7 +89,6 @@ class Awaited(importlib.abc.MetaPathFinder):
 def stand_in(run, note):
     """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out."""
     with contextlib.ExitStack() as stack:
-
         there, unset = set(), Unset()
 
         def imported(name):

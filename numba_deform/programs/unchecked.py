@@ -159,10 +159,8 @@ def waits(function):
     for loop in ast.walk(tree):
         if not isinstance(loop, ast.While):
             continue
-        words = {node.attr for node in ast.walk(loop) if isinstance(node, ast.Attribute)}
-        words |= {node.id for node in ast.walk(loop) if isinstance(node, ast.Name)}
-        endless = isinstance(loop.test, ast.Constant)
-        looks = list(ast.walk(loop if endless else loop.test))
+        words = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(loop)}
+        looks = ast.walk(loop if isinstance(loop.test, ast.Constant) else loop.test)
         looked = any(isinstance(n, ast.Subscript) or getattr(n, "id", "") in readers for n in looks)
         if words & {"atomic", "cas", "nanosleep", "threadfence", "threadfence_block"} or looked:
             return f"may wait for another thread (line {loop.lineno} of {function.__name__})"

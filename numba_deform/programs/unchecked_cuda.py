@@ -178,15 +178,12 @@ def _array_type(shape, dtype):
 
 def _view(context, builder, kind, sizes, address):
     """The array of these sizes at an address."""
-    array, size = make_array(kind)(context, builder), context.get_abi_sizeof(context.get_data_type(kind.dtype))
-    strides = [size]
+    array, item = make_array(kind)(context, builder), context.get_data_type(kind.dtype)
+    strides = [ir.Constant(I64, context.get_abi_sizeof(item))]
     wide = [n if isinstance(n, ir.Value) else ir.Constant(I64, n) for n in sizes]
     for n in reversed(wide[1:]):
-        step = strides[-1]
-        strides.append(builder.mul(n, step if isinstance(step, ir.Value) else ir.Constant(I64, step)))
-    strides = [s if isinstance(s, ir.Value) else ir.Constant(I64, s) for s in reversed(strides)]
-    data = builder.bitcast(address, context.get_data_type(kind.dtype).as_pointer())
-    populate_array(array, data, wide, strides, ir.Constant(I64, size), None)
+        strides.insert(0, builder.mul(n, strides[0]))
+    populate_array(array, builder.bitcast(address, item.as_pointer()), wide, strides, strides[-1], None)
     return array._getvalue()
 
 
@@ -313,10 +310,7 @@ class StandIn:
 
     def named(self, path):
         """What stands for a name of ``numba.cuda``."""
-        value = self.module
-        for name in path:
-            value = getattr(value, name, None)
-        return value
+        return functools.reduce(lambda value, name: getattr(value, name, None), path, self.module)
 
     def _syncthreads(self):
         @intrinsic
@@ -382,9 +376,7 @@ def context_functions(code, has_barriers):
     def call(context, builder, values):
         """The kernel, once; notes whether it has failed."""
         function = context.declare_function(builder.module, code.fndesc)
-        status, _ = context.call_conv.call_function(
-            builder, function, types.none, code.fndesc.argtypes, values
-        )
+        status, _ = context.call_conv.call_function(builder, function, types.none, code.fndesc.argtypes, values)
         with builder.if_then(status.is_error):
             builder.store(ir.Constant(I64, 1), _slot(builder, FAILED))
 

@@ -182,7 +182,7 @@ MISTAKES = [
      f"{TICKET}                    ring.acquire(state)\n", "DataRace", "tile = ticket[",
      r"for the next use of the stage, let it come after a wait until that is empty \(acquire of a"),
     ("halo", "all lanes release", RELEASE, "                ring.release(state)\n", "TooManyArrivals",
-     "ring.release", "4 expected, and threads .* arrive; .*: (32|64|96|128) if all of .* number of arrivals"),
+     "ring.release", "4 expected, and threads .* arrive; .*: .*(32|64|96|128) if all of .* number of arrivals"),
     ("halo", "released twice", RELEASE, 2 * RELEASE, "TooManyArrivals", "ring.release",
      r"twice in phase 0 of ring.empty\[0\], at halo.py:58 and at halo.py:60(.|\n)*one of the two arrivals"),
     ("halo", "no release", RELEASE, "", "MissingArrivals", "ring.acquire",

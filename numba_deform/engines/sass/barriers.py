@@ -171,10 +171,8 @@ def tensor_load(one):
     def run(w):
         block, map = w.block, pair(w, m)
         chosen = block.memory.map_at(map)
-        corner, given = (
-            [signed(w.u[k + 2 + i][0]) for i in range(rank)],
-            [] if more is None else [int(w.u[more][0])],
-        )
+        corner = [signed(w.u[k + 2 + i][0]) for i in range(rank)]
+        given = [] if more is None else [int(w.u[more][0])]
         targets = ranks(given[0] >> 16) if "MULTICAST" in one.words else None
         offsets = _offsets(given[0], rank) if "IM2COL" in one.words else ()
         data, where = chosen.load_box(corner, *[offsets] * bool(offsets)), int(w.u[k][0])

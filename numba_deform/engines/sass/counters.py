@@ -55,9 +55,7 @@ class Counts:
         """One access of ``space`` by these lanes, whose addresses are given; ``kind``: load, store, atomic,
         copy. Returns {line: [sector in it]} of global memory."""
         n, base = one.number, int(addresses.min()) & ~(LINE - 1)
-        offsets = (
-            (addresses - U64(base)).astype(np.uint32) if space == "global" else addresses.astype(np.uint32)
-        )
+        offsets = (addresses - U64(base) if space == "global" else addresses).astype(np.uint32)
         waves, ideal, sectors, parts = pattern(offsets.tobytes(), lanes.tobytes(), size, space)
         self.requests[n] += 1
         self.passes(one, space, waves)

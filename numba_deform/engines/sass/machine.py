@@ -54,9 +54,8 @@ class Shared(Space):
         self._check(offset, len(data))
         places = offset + swizzle_offsets(len(data), swizzle, offset) if swizzle != "none" else \
             slice(offset, offset + len(data))  # fmt: skip
-        self.bytes[places] = (
-            data if change is None else change(self.bytes[places].copy(), np.ascontiguousarray(data))
-        )
+        new = data if change is None else change(self.bytes[places].copy(), np.ascontiguousarray(data))
+        self.bytes[places] = new
 
     def _check(self, offset, size):
         if not 0 <= offset <= self.size - size:

@@ -107,10 +107,8 @@ def store_matrices(one):
 
     def run(w, address, _):
         if w.active.any():
-            space, at = (
-                _rows(w, one, address, count),
-                np.broadcast_to(address, (32,))[: 8 * count] & U64(0xFFFFFF),
-            )
+            space = _rows(w, one, address, count)
+            at = np.broadcast_to(address, (32,))[: 8 * count] & U64(0xFFFFFF)
             for i in range(count):
                 matrix = np.ascontiguousarray(w.r[k + i]).view(np.uint16).reshape(8, 8)
                 matrix = np.ascontiguousarray(matrix.T) if "MT88" in one.words else matrix

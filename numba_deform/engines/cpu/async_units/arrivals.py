@@ -152,7 +152,9 @@ class Waited:
 
     def skipped(self, barrier):
         """Who made its arrivals does so in a branch that a round may pass by."""
-        sites = {t.arrivals.get(barrier) for t in self.of(self.late) if self.phase and not self.came}
+        known = self.phase and not self.came and not any(t.waiting[0] == "mbarrier" and not t.waiting[1].phase
+                                                         for t in self.of(self.late) if not t.dead)  # fmt: skip
+        sites = {t.arrivals.get(barrier) for t in self.of(self.late) if known}
         lines = ((self.threads[0].at(site), passed_by(site)) for site in sites if site)
         place, line = next((pair for pair in lines if pair[1]), ("", None))
         return line and (

@@ -35,7 +35,8 @@ def explain(fault, block):
         fault.cure = States(block, ring[1]).cure()
     if isinstance(fault, UNGUARDED) and fault.thread is not None and fault.rule == type(fault).rule:
         thread = block.threads[fault.thread]
-        two = isinstance(fault, UNGUARDED[2:]) and next(filter(None, map(_two_stages, block.threads)), "")
+        each = block.threads if isinstance(fault, UNGUARDED[2:]) and not ring else ()
+        two = next(filter(None, map(_two_stages, each)), "")
         fault.cure = two or _by_another(thread) or not ring and _one_for_all(thread) or fault.cure
 
 

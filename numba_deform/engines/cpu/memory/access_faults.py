@@ -370,11 +370,9 @@ def bad_overwrite(space, thread, r, late, address, record):
 
 def wait_there(barrier, until):
     """The cure where something is complete by a barrier of another block of the cluster."""
-    return (
-        f"Nobody can wait on {barrier.name} of block {barrier.block.index} but its own threads: have them wait "
-        f"there until {until}, and then arrive on an mbarrier of this block (mbarrier_arrive_cluster); wait "
-        "for that here."
-    )
+    cure = f"Nobody can wait on {barrier.name} of block {barrier.block.index} but its own threads: have them "
+    cure += f"wait there until {until}, then arrive on an mbarrier of this block (mbarrier_arrive_cluster); "
+    return cure + "wait for that here."
 
 
 def undefined_use(value, thread, site, what="does what an undefined value decides", name=None):

@@ -88,12 +88,10 @@ def flags_of(pair):
 
 def _words(pair):
     """(memory, address, record, flag) of each word whose last write was an atomic."""
-    block = pair.thread.block
-    for space in (*block.globals.regions, *(b.shared for b in block.cluster.blocks)):
-        for address, flag in space.flags.items():
-            record = space.written[address - space.base] if space.traced else None
-            if record is not None and record.atomic:
-                yield space, address, record, flag
+    for space, address, flag in _flags(pair.thread.block):
+        record = space.written[address - space.base]
+        if record.atomic:
+            yield space, address, record, flag
 
 
 def lock_without_fence(pair):

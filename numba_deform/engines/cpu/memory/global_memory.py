@@ -186,13 +186,10 @@ class GlobalMemory:
     def __init__(self, arrays, traces, region=None):
         """``arrays``: an Extent for each. Those that overlap become one region, which ``region`` makes."""
         groups, stop = [], 0
-        for array in sorted(arrays, key=lambda array: array.start):
-            if array.start == array.stop:
-                continue
-            if array.start < stop:
-                groups[-1].append(array)
-            else:
-                groups.append([array])
+        for array in sorted((each for each in arrays if each.start < each.stop), key=lambda each: each.start):
+            if array.start >= stop:
+                groups.append([])
+            groups[-1].append(array)
             stop = max(stop, array.stop)
         self.regions = [(region or GlobalRegion)(group, traces) for group in groups]
         self.starts = [region.base for region in self.regions]
@@ -232,6 +229,16 @@ class GlobalMemory:
                 write = by[0]
                 return write.block.index, write.tid, write.block.threads[write.tid].at(write.site)
         return None
+
+    def touched(self):
+        """(start, stop, whether written) of the bytes that a run has accessed, in regions with records."""
+        return [
+            (region.base + lo, region.base + hi, kind == 0)
+            for region in self.regions
+            for kind, records in enumerate((region.written, region.read_by, region.read_only))
+            for lo, hi, record in stretches(records[:])
+            if record is not None and record is not INITIAL and record is not UNWRITTEN
+        ]
 
     def overlapping(self, start, stop):
         """The regions that share bytes with [start, stop)."""

@@ -77,10 +77,8 @@ def too_early(thread, copy, phase, site):
 def far_refill(issuer, copy, what):
     """The fault of a copy into memory of another block of the cluster, which is still read there."""
     fault = issuer.fault_at(faults.RefillRace, what, copy.site, copy.barrier)
-    fault.cure = (
-        "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
-        "(mbarrier_arrive_cluster), whose count is all their arrivals, and wait there for that."
-    )
+    fault.cure = "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing "
+    fault.cure += "block (mbarrier_arrive_cluster), whose count is all their arrivals, and wait there for that."
     return fault
 
 

@@ -36,6 +36,7 @@ class Execution:
         self.block_type, self.cluster_type = (SteppedBlock, SteppedCluster) if by_choice else (Block, Cluster)
         names = *grid.names, *(name for name, _, _ in grid.kernel.held)
         extents = arguments.extents(grid.arrays, names, grid.by_address)
+        grid.traces.update(extent.start for extent in extents if grid.kernel.by_bytes)
         reasons = {"a schedule of explore": by_choice, "trace": trace, "a cluster": self.cluster_size > 1}
         reason = next((reason for reason, holds in reasons.items() if holds), "")
         code = None if reason else grid.code()

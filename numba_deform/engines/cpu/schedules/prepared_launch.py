@@ -194,6 +194,7 @@ class PreparedLaunch:
                 raise watchdog.fault(launch, error) from None
         if launch.told_at_the_end:
             raise launch.told_at_the_end
+        report.touched = launch.globals.touched() if self.kernel.by_bytes else []
         report.copies += launch.copies_issued
         report.notes |= dict.fromkeys(launch.load_places.swizzled())
         report.waived = waivers.added(report.waived, launch.waived.totals())

@@ -36,6 +36,7 @@ class Report:
     compiled: bool = False  # whether the last schedule ran as machine code
     why_interpreted: str = ""  # why the kernel has no machine code, where it was wanted
     events: list = field(default_factory=list)
+    touched: list = field(default_factory=list)  # (start, stop, whether written) of bytes in global memory
 
     def __repr__(self):
         told = f"clean: {self.schedules:,} schedule{'s' * (self.schedules != 1)}, {self.copies:,} cop"

@@ -96,7 +96,7 @@ def lacking(form):
         return ""
     text = f"{'; '.join(lacks)}. It runs with Python's numbers, which do not wrap or round as a GPU's do. Write"
     text += " it as a def into a file that stays as it is, or its text into linecache.cache under that name"
-    warnings.warn(text, stacklevel=4)
+    warnings.warn(text, stacklevel=5)
     return text
 
 

@@ -1,0 +1,149 @@
+"""The driver's streams and events. They do at once what they are told; here stands what orders it on a GPU, and
+two operations that nothing orders are told (StreamRace).
+
+Every stream has a vector clock, and so have the host and each event: which operations are over there, as
+{stream: how many of its own}. All streams of Numba's wait for the default stream and it for them (they are made
+with ``CU_STREAM_DEFAULT``), so that what the default stream is told orders everything.
+"""
+
+import bisect
+import itertools
+import linecache
+import time
+from typing import NamedTuple
+
+from cuda.bindings import driver as binding
+
+from ..engines.faults import StreamRace
+from .callers import program_frame, program_line
+
+PER_THREAD = 2  # the handle of a default stream that is like any other
+VERBS = "reads", "writes"
+
+
+def join(clock, other):
+    """What is over in another clock is over in this one."""
+    for stream, count in other.items():
+        clock[stream] = max(clock.get(stream, 0), count)
+
+
+def merged(ranges):
+    """(start, stop) of the bytes in any of these ranges, ascending, none touching the next."""
+    found = []
+    for start, stop in sorted(ranges):
+        if found and start <= found[-1][1]:
+            start, stop = found[-1][0], max(stop, found.pop()[1])
+        found.append((start, stop))
+    return tuple(found)
+
+
+def overlap(these, those):
+    """The first bytes that two such sequences share, or None."""
+    for start, stop in these:
+        i = bisect.bisect_right(those, start, key=lambda each: each[1])
+        if i < len(those) and those[i][0] < stop:
+            return max(start, those[i][0]), min(stop, those[i][1])
+    return None
+
+
+class Operation(NamedTuple):
+    """A launch, a copy or a memset."""
+
+    what: str
+    stream: int
+    line: str
+    touched: tuple  # what was read, and what was written, as ``merged`` returns them
+
+    def conflict(self, other):
+        """(what this does, what the other does, the bytes) where one of them writes what both touch."""
+        for mine, others in (1, 1), (1, 0), (0, 1):
+            if common := overlap(self.touched[mine], other.touched[others]):
+                return VERBS[mine], VERBS[others], common
+        return None
+
+
+class Streams:
+    """What is over where. ``found`` is called with a fault and the name of an operation.
+
+    ``pending``: which of its stream an operation is, of those that the host does not know to be over. There are
+    none while a program has fewer than two streams beside the default one.
+    """
+
+    def __init__(self, found):
+        self.found, self.handles, self.times = found, itertools.count(16), {}
+        self.memory = {}  # start -> (what holds it, size, the program's line): device memory, and pinned
+        self.clocks, self.names = {PER_THREAD: {}}, {PER_THREAD: "the thread's default stream"}
+        self.host, self.events, self.pending, self.several = {}, {}, {}, False
+
+    def memory_at(self, address):
+        """(start, size, the program's line) of that memory around an address, or None."""
+        found = ((start, *more) for start, (_, *more) in self.memory.items() if 0 <= address - start < more[0])
+        return next(found, None)
+
+    def cuStreamCreate(self, flags):
+        self.names[stream := next(self.handles)] = f"stream {len(self.clocks)} (made at {program_line()})"
+        self.clocks[stream], self.several = {}, len(self.clocks) > 1
+        return binding.CUstream(stream)
+
+    def clock(self, stream):
+        """The clock of what a stream is told next. That of the host, in which all is over then, for the default
+        stream, and for one of another library's, of which nothing is known."""
+        if (stream := int(getattr(stream, "handle", stream))) in self.clocks:
+            join(self.clocks[stream], self.host)
+            return self.clocks[stream]
+        for clock in self.clocks.values():
+            join(self.host, clock)
+        self.pending.clear()
+        return self.host
+
+    def over(self, clock):
+        """The host has waited for all that is over in a clock."""
+        join(self.host, clock)
+        self.pending = {op: n for op, n in self.pending.items() if self.host.get(op.stream, 0) < n}
+
+    def cuStreamSynchronize(self, stream=0):
+        self.over(self.clock(stream))
+
+    cuCtxSynchronize = cuStreamSynchronize
+
+    def cuStreamWaitEvent(self, stream, event, flags):
+        join(self.clock(stream), self.events.get(int(event), {}))
+
+    def cuEventCreate(self, flags):
+        return binding.CUevent(next(self.handles))
+
+    def cuEventRecord(self, event, stream):
+        self.times[event], self.events[event] = time.perf_counter(), dict(self.clock(stream))
+
+    def cuEventSynchronize(self, event):
+        self.over(self.events.get(int(event), {}))
+
+    cuEventQuery = cuEventSynchronize
+
+    def cuEventElapsedTime(self, start, end):
+        return 1000 * (self.times[end] - self.times[start])
+
+    def done(self, stream, what, ranges):
+        """A stream was told to do ``what``, on bytes as (start, stop, whether written)."""
+        clock, stream = self.clock(stream), int(getattr(stream, "handle", stream))
+        if clock is self.host or not self.several:
+            return
+        clock[stream] = clock.get(stream, 0) + 1
+        kinds = (merged((a, b) for a, b, w in ranges if w == written) for written in (False, True))
+        touched = tuple(tuple(each for each in kind if self.memory_at(each[0])) for kind in kinds)
+        now = Operation(what, stream, program_line(), touched)
+        self.pending.pop(now, None)  # the same, earlier: who waits for this one has waited for that, too
+        for then, number in reversed(self.pending.items()):
+            if clock.get(then.stream, 0) < number and (conflict := now.conflict(then)):
+                self.found(self._race(now, then, *conflict), what)
+                break
+        self.pending[now] = clock[stream]
+
+    def _race(self, now, then, verb, other, common):
+        start, size, line = self.memory_at(common[0])
+        what = f"{now.what} on {self.names[now.stream]} {verb} bytes {common[0] - start} to "
+        what += f"{common[1] - start - 1} of the {size:,} bytes asked for at {line}, which {then.what} on "
+        what += f"{self.names[then.stream]} {other}, at {then.line}: nothing orders the two"
+        frame, _ = program_frame()
+        file, number = frame.f_code.co_filename, frame.f_lineno
+        return StreamRace(what, where=f"{file}:{number}", source=linecache.getline(file, number).strip())
