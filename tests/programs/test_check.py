@@ -1,5 +1,6 @@
 """Whole programs under the CPU engine: what ``check`` says, how it ends, and what it leaves as it was."""
 
+import functools
 import gc
 import importlib
 import json
@@ -530,7 +531,10 @@ kernel[1, 1](cuda.device_array(1))
 long[{5000 if large else 1}, 32](np.zeros({160000 if large else 32}))
 """)
     command = [sys.executable, "-u", "-W", "ignore", "-m", "numba_deform", "check", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    # Tests that were started in the background ignore it, and so would their children.
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, **pipes, preexec_fn=heard) as child:
         assert child.stdout.readline() == "7\n"
         child.send_signal(signal.SIGINT)
         out, error = child.communicate()
