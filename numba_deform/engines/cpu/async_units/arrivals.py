@@ -254,8 +254,8 @@ def unobserved(barrier, arrived, where=""):
 def by_a_reader(barrier):
     """The fault of a thread that waits for phases of a barrier of the block and arrives there, too, where those
     that only arrive are as many as it expects; else None. Who meets phases that end too early is its victim."""
-    found = (_by_a_reader(each) for each in barrier.block.barriers.live.values())
-    return next(filter(None, found), None)
+    live = barrier.block.barriers.live.values()  # of which another one has to be there, to give back on
+    return next(filter(None, map(_by_a_reader, live if len(live) > 1 else ())), None)
 
 
 def _by_a_reader(barrier):
