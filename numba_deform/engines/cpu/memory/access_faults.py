@@ -48,7 +48,8 @@ def bad_read(space, thread, w, address, size):
 def _unannounced_multicast(space, thread, address):
     """The fault of who has announced too little where another block is still to send the bytes; or None."""
     blocks, place, before, idle = thread.block.cluster.blocks, address - space.base, None, 0
-    while len(blocks) > 1 and thread.waits and space.written[place] is UNWRITTEN and idle < LOOKS:
+    waits = len(blocks) > 1 and thread.waits and not thread.block.execution.by_choice  # which has other orders
+    while waits and space.written[place] is UNWRITTEN and idle < LOOKS:
         now = [(block.progress, len(block.copies)) for block in blocks]
         idle = idle + 1 if now == before else 0
         if idle and (flying := next((block for block in blocks if block.copies), None)):

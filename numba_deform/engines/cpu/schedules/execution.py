@@ -32,7 +32,7 @@ class Execution:
         self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.kernel.shared, None
         self.shared_alignment = grid.kernel.shared_alignment
         self.load_places = LoadPlaces(self)
-        by_choice = isinstance(seed, Schedule)
+        self.by_choice = by_choice = isinstance(seed, Schedule)
         self.block_type, self.cluster_type = (SteppedBlock, SteppedCluster) if by_choice else (Block, Cluster)
         names = *grid.names, *(name for name, _, _ in grid.kernel.held)
         extents = arguments.extents(grid.arrays, names, grid.by_address)
