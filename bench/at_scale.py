@@ -44,6 +44,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BATCH, THREADS, ACROSS, DOWN = 25, 256, 16 * SMS, 4096  # launches; of the kernels that compare
 PREPARE, LIMIT = 300, 60  # seconds until a program is ready; on the GPU beyond its share
 LARGE = 6  # how many times longer than a small program a pipeline, a product or a variant may take
+LENT = 3  # how many times its part of the time left a program may take: most need a tenth of theirs
 GUESS = 4  # programs of a lesson, before it has been played
 NUMBERS = {"f2": types.float32, "f4": types.float32, "f8": types.float64, "i8": types.float64}
 NUMBA = {"f2": types.float16, "f4": types.float32, "f8": types.float64, "i8": types.int64}
@@ -350,7 +351,7 @@ def run_all(gpu, chunks, options):
     def share(own):
         nonlocal waiting
         waiting = max(waiting - own, 0)
-        return max(0.5, (end - time.monotonic()) * own / (waiting + own))
+        return max(0.5, (end - time.monotonic()) * min(LENT * own / (waiting + own), 1))
 
     def run(chunk):
         for row in ask(chunk, options.launches, lambda: share(weight(chunk)), options.only, lock):
