@@ -71,8 +71,7 @@ def code_is_made():
     """Where there is no machine code, that is meant: an error while it is made fails the test."""
     yield
     found, code_cache.FAILURES[:] = list(code_cache.FAILURES), []
-    if found:
-        raise found[0]
+    assert not found, found[0]
 
 
 @pytest.fixture(scope="session")

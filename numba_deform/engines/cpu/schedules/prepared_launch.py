@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import math
 import time
+import traceback
 
 import numpy as np
 from numba import types
@@ -161,7 +162,8 @@ class PreparedLaunch:
                 raise ValueError(str(error)) from None
             except Exception as error:
                 if launch.machine:  # what to say of it, and whether it is a fault, is for the interpreter
-                    self.compiled, raised = False, None if isinstance(error, faults.SimFault) else error
+                    self.compiled, is_fault = False, isinstance(error, faults.SimFault)
+                    raised = None if is_fault else traceback.format_exc()
                     continue
                 if isinstance(error, faults.WrongResult):
                     error.remarks = launch.load_places.remarks()
@@ -179,8 +181,7 @@ class PreparedLaunch:
     def _run(self, launch, report):
         triples = zip(self.args, self.names, self.kinds, strict=True)
         prepared = [arguments.prepared(launch, *triple) for triple in triples]
-        held = self.kernel.held
-        held = {id(value): arguments.prepared(launch, array, name, None) for name, value, array in held}
+        held = {id(value): arguments.prepared(launch, array, name, None) for name, value, array in self.kernel.held}
         code = self.program.entry(launch, held)
         with self.watched() as watchdog:
             try:

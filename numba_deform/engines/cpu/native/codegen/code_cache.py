@@ -2,6 +2,7 @@
 ``PreparedLaunch`` asks for it."""
 
 import ctypes
+import traceback
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +68,7 @@ declare void @llvm.coro.destroy(ptr)
 define void @destroy(ptr %h) { call void @llvm.coro.destroy(ptr %h) ret void }
 """
 CODES, KEPT = {}, 64  # key of a program -> Code, or a text that says why there is none; of so many
-FAILURES = []  # what went wrong where code was made, or ran, of which the interpreter makes nothing
+FAILURES = []  # tracebacks of what went wrong where code was made, or ran, and the interpreter goes on
 KIND = "native"
 
 
@@ -99,7 +100,7 @@ def _made(program):
     except NotLowered as error:
         return str(error)
     except Exception as error:  # the interpreter can run it; to the tests it is an error
-        FAILURES.append(error)
+        FAILURES.append(traceback.format_exc())
         return f"{type(error).__name__}: {error}"
     program.outline.store(KIND, code.lowered, *machine_words())
     return code
