@@ -13,6 +13,7 @@ import numpy as np
 from ...device.layout import Array
 from . import rules
 from .boxes import Boxes
+from .rules import ElementType
 
 
 def address_of(source) -> tuple[int, np.ndarray | None]:
@@ -148,7 +149,7 @@ class TensorMap(Boxes):
         return len(self.dims)
 
     @property
-    def element(self) -> rules.ElementType:
+    def element(self) -> ElementType:
         """The element type with its properties."""
         return rules.ELEMENT_TYPES[self.dtype]
 

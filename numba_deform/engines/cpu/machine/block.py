@@ -221,7 +221,8 @@ class Block(Scheduler):
             what = f"named barrier {barrier.number} completes although only {skipped[warp]} lane"
             what += f"{'s' * (skipped[warp] > 1)} of warp {warp} came"
             raise self._misused(barrier, what, warp)
-        self.completed[barrier.number] = self.named.pop(barrier.number)
+        del self.named[barrier.number]
+        self.completed[barrier.number] = None if barrier.released is None else barrier
         if barrier.whole:
             self.met = {t.tid for t in barrier.parked}, barrier.last.calls()
         self.progress += 1

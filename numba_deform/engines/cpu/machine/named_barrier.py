@@ -118,7 +118,7 @@ class NamedBarrier:
     def unordered(self, thread):
         """The arrival of some warp, as in ``first``, that nothing orders before what ``thread`` does now, which
         has not waited here; None if there is none."""
-        if self.released is None or not self.has(thread) or thread in self.parked:
+        if not self.has(thread) or thread in self.parked:
             return None
         others = (first for warp, first in self.first.items() if warp != thread.warp)
         return next((first for first in others if thread.seen[first[0]] < first[1]), None)

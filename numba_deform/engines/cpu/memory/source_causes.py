@@ -8,6 +8,7 @@ from .races import CHANGE, READ, WRITE, Cause, elements
 
 
 def carved_twice(pair):
+    """Two arrays that the kernel has carved out of shared memory by their addresses share some bytes."""
     return overlap(pair.space)
 
 
