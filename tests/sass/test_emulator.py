@@ -62,6 +62,7 @@ def test_lines_do_not_change_the_code():
     assert len({line for file, line in {one.line for one in lined} if Path(file).name == "copy.py"}) > 5
 
 
+@pytest.mark.full
 def test_a_timeline_of_the_model_has_the_steps_of_the_engine():
     launch = copy(stages=2)
     model, engine = (nd.timeline(launch, engine=name) for name in ("model", "cpu"))

@@ -131,6 +131,7 @@ def test_empty_and_delay():
     assert simulate(ceilings.build_delay(), 1, 32, (1000,)).cycles >= 1000
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("instruction", scatter.FORMS)
 @pytest.mark.parametrize(
     ("channels", "points"),

@@ -161,6 +161,7 @@ def test_fewer_items_than_blocks():
     run(small(num_query=3, num_heads=1).generate(seed=11), cell=(12, 10))
 
 
+@pytest.mark.full
 def test_more_queries_than_pixels():
     """As the seeds' shape has: after the last pixel the first follows."""
     inputs = small(levels=((6, 5), (3, 3)), num_query=50).generate(seed=27)
@@ -189,6 +190,7 @@ def test_padded_value(dtype):
 ODD = (np.nan, np.inf, -np.inf, -3e4, 6e4, -1.0, 2.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_odd_locations(dtype):
     inputs = small(dtype=dtype).generate(seed=14)
@@ -272,6 +274,7 @@ def test_samples_that_all_moved_are_held():
     assert lost < 0.01 * count and max(bound.config.boxes[0]) < 20
 
 
+@pytest.mark.full
 def test_equal_arguments_give_equal_bits(poor_windows):
     """Whatever ran before, and in whatever order its warps did."""
     inputs, other = (small(num_query=20, pattern=p).generate(seed=25) for p in ("local(1)", "uniform"))

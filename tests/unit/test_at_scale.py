@@ -123,6 +123,7 @@ def engine(monkeypatch):
     return SimpleNamespace(device=SimpleNamespace(sync=lambda: None, default_stream=stream))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", GROWN)
 def test_side_by_side(engine, name):
     """Each copy of a program does what the program does alone, in every launch."""
@@ -236,6 +237,7 @@ def test_a_process_that_cannot_begin_is_told_once(scripted):
     assert list(at_scale.ask("chunk", 10, lambda: 7)) == [{"name": "chunk", "error": "no end"}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chunk", ["bugs", "whole/look_back", "instructions/clusters", "lessons/01_boxes"])
 def test_others_side_by_side(engine, monkeypatch, chunk):
     """What is grown of them leaves in each copy what it should."""

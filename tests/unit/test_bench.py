@@ -234,6 +234,7 @@ def test_sweep_survives_and_resumes(tmp_path, monkeypatch):
     assert [label for _, _, label in seen] == ["tma stages=1", "done"]
 
 
+@pytest.mark.full
 def test_sweep_over_several_gpus(importable, tmp_path):
     """Each process sees one of them; rows are in order, and a process that dies is in its row."""
     measure = "fake_measures:of_a_gpu"
@@ -412,6 +413,7 @@ def test_places_of_predicted_times():
                     ("tiny", "v4", "4"), ("tiny", "v0", "4")]  # fmt: skip
 
 
+@pytest.mark.full
 def test_predicted_without_a_gpu(capsys):
     assert COMMANDS["bench"](["engine=model", "variants=direct,tma:stages=9999", "workload=tiny"]) == 1
     said = capsys.readouterr().out

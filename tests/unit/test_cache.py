@@ -183,6 +183,7 @@ def test_the_command_shows_and_clears_it(place, monkeypatch, capsys):
     assert main(["cache"]) == 0 and "off" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_compiled_kernel_from_disk_is_the_same(tmp_path, monkeypatch):
     config = Direct(lanes=4).resolve(CONSTANTS)
     again = [built.__wrapped__(direct.build, config, CONSTANTS) for _ in range(2)]

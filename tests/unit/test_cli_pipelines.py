@@ -225,6 +225,7 @@ def test_timeline(ring, call):
                                    for stage in (0, 1, 0, 1))  # fmt: skip
 
 
+@pytest.mark.full
 def test_timeline_of_the_model(ring, call):
     """Of the machine code on a model of an SM: with another stage a pipeline waits for less of its time."""
     ends = []

@@ -109,6 +109,7 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(commands, "tune", lambda *a, **k: measured(*a, **k, measure=FAKE))
 
 
+@pytest.mark.full
 def test_command(on_gpu, tmp_path, capsys):
     out = tmp_path / "measured.json"
     words = ["tune", "workload=mask2former", "patterns=local(1),uniform", f"out={out}"]
