@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import threading
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -21,6 +22,7 @@ from .progress import Progress
 from .sampling import LARGE, NotRunnable, Rest, sample
 from .summary import text
 
+TURN = threading.RLock()  # a launch at a time; ONE_AT_A_TIME goes to its workers while it waits
 TIMEOUT = 3600.0  # seconds for one schedule of a launch
 
 
@@ -115,7 +117,7 @@ class Session:
     def judge(self, launched):
         """Run a launch of the program's on the engine, and go on whatever is found. Those of several threads of
         the host run one after the other."""
-        with ONE_AT_A_TIME:
+        with TURN, ONE_AT_A_TIME:
             try:
                 self._judge(launched)
             finally:
@@ -123,7 +125,7 @@ class Session:
 
     def found(self, fault, name):
         """Note a fault of the program's that is none of one launch."""
-        with ONE_AT_A_TIME:
+        with TURN, ONE_AT_A_TIME:
             try:
                 self._note(Finding(fault, name, program_line(), (), ()))
             finally:

@@ -389,7 +389,8 @@ class Bytes:
     "options, called", [({"schedules": 3}, "run_piece"), ({"explored": True}, "search_subtree")]
 )
 def test_in_the_workers_of_an_executor(options, called):
-    """The same as without, and what cannot be sent is judged here, which the summary says."""
+    """The same as without, also of threads, for which a launch that waits makes way; and what cannot be sent is
+    judged here, which the summary says."""
 
     @cuda.jit
     def kernel(a, b):
@@ -397,12 +398,13 @@ def test_in_the_workers_of_an_executor(options, called):
             b[cuda.threadIdx.x + 1] = cuda.atomic.add(a, 0, 1)
 
     seen = []
-    for executor in (None, Bytes()):
-        with nd.check(executor=executor, **options) as session:
-            out = cuda.to_device(np.zeros(80, np.int32))
-            kernel[1, 64](out, out)
-            seen.append((str(session), sorted(out.copy_to_host())))
-    assert seen[0] == seen[1] and executor.called == called and not session.faults
+    with ThreadPoolExecutor(2) as threads:
+        for executor in (None, threads, Bytes()):
+            with nd.check(executor=executor, **options) as session:
+                out = cuda.to_device(np.zeros(80, np.int32))
+                kernel[1, 64](out, out)
+                seen.append((str(session), sorted(out.copy_to_host())))
+    assert seen[0] == seen[1] == seen[2] and executor.called == called and not session.faults
     with nd.check(executor=executor, **options) as session:
         out = cuda.to_device(np.zeros(80, np.int32))
         kernel[1, 64](out[:64], out[8:])

@@ -21,7 +21,7 @@ from ..frontends.numba_python import cuda_module
 from ..memory.scalars import bounds_of, start_of
 
 PIECES = 64  # as many futures at most: a launch is sent once with each
-ONE_AT_A_TIME = threading.RLock()  # where the workers are threads, or this one
+ONE_AT_A_TIME = threading.Condition()  # held by whoever runs: where workers are threads, or this one
 ALIGNED = 1024  # an array begins at the same address as here, modulo this many bytes
 
 
@@ -41,7 +41,7 @@ def to_run(executor, grid, numbers, report, landing):
     futures = [executor.submit(run_piece, sent, piece, landing, type(report)) for piece in pieces]
     try:
         for piece, future in zip(pieces, futures, strict=True):
-            for number, totals in zip(piece, future.result(), strict=True):
+            for number, totals in zip(piece, result_of(future), strict=True):
                 if totals is None:
                     with ONE_AT_A_TIME:
                         yield number
@@ -52,6 +52,19 @@ def to_run(executor, grid, numbers, report, landing):
     finally:
         for future in futures:
             future.cancel()
+
+
+def result_of(future):
+    """What a worker returns. One that is a thread of this process can run meanwhile, whatever the caller holds."""
+    with ONE_AT_A_TIME:
+        future.add_done_callback(_ended)
+        ONE_AT_A_TIME.wait_for(future.done)
+    return future.result()
+
+
+def _ended(future):
+    with ONE_AT_A_TIME:
+        ONE_AT_A_TIME.notify_all()
 
 
 def run_piece(sent, numbers, landing, new_report):

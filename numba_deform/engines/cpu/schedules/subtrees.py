@@ -11,7 +11,7 @@ searched once more here.
 from dataclasses import replace
 
 from ..memory.scalars import bounds_of
-from .executors import ONE_AT_A_TIME, clean, launch_of, packed
+from .executors import ONE_AT_A_TIME, clean, launch_of, packed, result_of
 from .search import Search, orders, run_once
 
 PIECE = 64
@@ -47,7 +47,7 @@ def _outcomes(executor, sent, grid, result, search):
                 continue
             if depth not in jobs:
                 return  # the limit has been reached
-            answer = jobs.pop(depth).result()
+            answer = result_of(jobs.pop(depth))
             if answer and result.schedules + answer[0].schedules < result.limit:
                 found, path, wanted = answer
                 result.add(found)
