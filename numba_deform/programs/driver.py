@@ -35,7 +35,7 @@ from numba.cuda.memory_management import nrt
 from numba.cuda.np.numpy_support import as_dtype
 
 from ..compiler.inference import infer
-from ..engines.cpu.frontends.numba_python.arguments import parts
+from ..engines.cpu.frontends.arguments import parts
 from ..engines.cpu.frontends.numba_python.native_program import NumbaKernel
 from ..engines.cpu.memory.scalars import start_of
 from ..engines.faults import KernelError

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ..engines.cpu import SimFault, explore, simulate
-from ..engines.cpu.frontends.numba_python.arguments import writeable
+from ..engines.cpu.frontends.arguments import writeable
 from ..engines.cpu.schedules.executors import ONE_AT_A_TIME, NotSent, check_executor
 from ..engines.cpu.schedules.prepared_launch import PreparedLaunch
 from ..engines.cpu.schedules.simulate import Report

@@ -26,7 +26,7 @@ from pathlib import Path
 from unittest import mock
 
 from ..device.limits import SHARED_LIMIT
-from ..engines.cpu.frontends.numba_python.arguments import extents
+from ..engines.cpu.frontends.arguments import extents
 from ..engines.cpu.frontends.ptx.compilers.triton_kernels import TritonKernel
 from ..engines.garbage import kept
 from ..engines.launches import PATTERN

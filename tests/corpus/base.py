@@ -39,7 +39,7 @@ from numba import typeof, types
 from numba_deform.compiler import Kernel
 from numba_deform.compiler import kernel as make_kernel
 from numba_deform.engines.cpu import SimFault, explore, simulate
-from numba_deform.engines.cpu.frontends.numba_python.arguments import writeable
+from numba_deform.engines.cpu.frontends.arguments import writeable
 from numba_deform.engines.tensormap import TensorMapArray
 
 FOLDER = Path(__file__).parent

@@ -34,7 +34,7 @@ from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore
 from numba_deform.engines.cpu.async_units.mbarrier import MBarrier
-from numba_deform.engines.cpu.frontends.numba_python.cuda_module import CudaModule
+from numba_deform.engines.cpu.frontends.threads import Threads
 from numba_deform.engines.cpu.machine.block import Block
 
 MAX = (1 << 20) - 1
@@ -1531,7 +1531,7 @@ def test_stopping_early_leaves_the_process_as_it_was(monkeypatch):
     def interrupt(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(CudaModule, "threadfence", interrupt)
+    monkeypatch.setattr(Threads, "threadfence", interrupt)
 
     def kernel(out):
         if cuda.threadIdx.x == 3:

@@ -675,7 +675,7 @@ def test_every_name_of_numba_cuda_works_or_is_refused_by_name():
     for_kernels |= {"cg", "libdevice", "float32", "boolean", "int8x1", "float4", "ulonglong3"}
     assert for_kernels & refused <= REFUSED and len(for_kernels) > 50
     own = {name for name in dir(fake) if not name.startswith("_")}
-    assert own - set(dir(cuda)) <= {"types", "fp16", "bf16", "fp8"}
+    assert own - set(dir(cuda)) <= {"types", "fp16", "bf16", "fp8", "shared_array"}
     for space in ("atomic", "shared", "local", "const"):
         for name in vars(getattr(cuda, space)):
             assert name.startswith("_") or hasattr(getattr(fake, space), name), (space, name)

@@ -24,6 +24,7 @@ ROOMS = {"device": 4_854, "compiler": 2_170, "engines": 31_722, "programs": 2_61
 # The rooms of the CPU engine, likewise, and those of its machine code.
 ENGINE = ("memory", "reports", "async_units", "machine", "native", "frontends", "schedules")
 NATIVE = ("runtime", "codegen", "forms")
+FRONTENDS = ("rounding", "math_functions", "threads", "ptx", "numba_python", "arguments", "program")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -88,11 +89,12 @@ def test_imports_point_downwards():
     assert {line.partition(" imports ")[2] for line in users} == {"numba_deform.__init__"}
 
 
-@pytest.mark.parametrize("inside, rooms", [("engines.cpu", ENGINE), ("engines.cpu.native", NATIVE)])
+@pytest.mark.parametrize("inside, rooms", [
+    ("engines.cpu", ENGINE), ("engines.cpu.native", NATIVE), ("engines.cpu.frontends", FRONTENDS)])  # fmt: skip
 def test_rooms_of_the_cpu_engine(inside, rooms):
     """One way up inside the engine as well, few rooms, and files that a reader can take in."""
     folder, prefix = PACKAGE.joinpath(*inside.split(".")), f"numba_deform.{inside}."
-    assert {path.name for path in folder.iterdir() if path.name != "__pycache__"} == {"__init__.py", *rooms}
+    assert {path.stem for path in folder.iterdir() if path.name != "__pycache__"} == {"__init__", *rooms}
 
     def number(module):
         return rooms.index(module.removeprefix(prefix).partition(".")[0])

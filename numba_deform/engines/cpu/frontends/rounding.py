@@ -7,6 +7,8 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
+from ....device.half2 import fused
+
 
 class Format(NamedTuple):
     """``bits`` of a fraction with its leading one, the exponent of the least normal number, and the largest
@@ -79,3 +81,25 @@ def exactly(name, mode, xs):
         return rough, rough
     zero = MIRRORED[name](*xs) if mode == "rm" and name in MIRRORED else rough if rough == 0 else 0.0
     return OPERATIONS[name](*map(Fraction, xs)), zero
+
+
+def directed(operation, mode="rn"):
+    """The function of numbers, all float32 or all float64, that rounds an operation once, to their type."""
+
+    def apply(*args):
+        kind, form = (np.float32, "f32") if type(args[0]) is np.float32 else (np.float64, "f64")
+        exact, zero = exactly(operation, mode, args)
+        return kind(rounded(exact, form, mode, zero))
+
+    return apply
+
+
+def fmaf(a, b, c):
+    return np.float32(fused(float(np.float32(a)), float(np.float32(b)), float(np.float32(c))))
+
+
+_fma = directed("fma")
+
+
+def fma(a, b, c):
+    return fmaf(a, b, c) if type(a) is np.float32 else _fma(a, b, c)

@@ -6,7 +6,7 @@ from ....device.limits import resident_blocks
 from ... import faults
 from ...waivers import Waived
 from ..async_units.load_places import LoadPlaces
-from ..frontends.numba_python import arguments
+from ..frontends import arguments
 from ..machine.block import Block
 from ..machine.cluster import Cluster
 from ..machine.cross_block_barrier import GridBarrier

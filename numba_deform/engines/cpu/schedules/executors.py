@@ -17,7 +17,7 @@ import numpy as np
 
 from ...gpu.in_place import owner_of
 from ...tensormap import TensorMap, TensorMapArray
-from ..frontends.numba_python import cuda_module
+from ..frontends import threads
 from ..memory.scalars import bounds_of, start_of
 
 PIECES = 64  # as many futures at most: a launch is sent once with each
@@ -55,7 +55,7 @@ def to_run(executor, grid, numbers, report, landing):
 
 
 def result_of(future):
-    """What a worker returns. One that is a thread of this process can run meanwhile, whatever the caller holds."""
+    """What a worker returns. One that is a thread here can run meanwhile, whatever the caller holds."""
     with ONE_AT_A_TIME:
         future.add_done_callback(_ended)
         ONE_AT_A_TIME.wait_for(future.done)
@@ -83,13 +83,13 @@ def totals_of(number, grid, landing, new_report):
 
 def clean(run, *args):
     """In a worker: what ``run`` returns; None if it ends otherwise, or has something to print."""
-    prints, cuda_module.PRINTS = cuda_module.PRINTS, False
+    prints, threads.PRINTS = threads.PRINTS, False
     try:
         return run(*args)
-    except (Exception, cuda_module.Prints):
+    except (Exception, threads.Prints):
         return None
     finally:
-        cuda_module.PRINTS = prints
+        threads.PRINTS = prints
 
 
 @functools.lru_cache(1)  # the next piece is of the same launch

@@ -13,8 +13,7 @@ from ....device.limits import MAX_THREADS, SHARED_LIMIT
 from ... import faults, launches, waivers
 from ...garbage import short_collections
 from ...shapes import cluster_of, shape_of
-from ..frontends.numba_python import arguments
-from ..frontends.numba_python.program import type_of
+from ..frontends import arguments
 from ..frontends.program import launchable, program_of
 from ..frontends.ptx.languages import translate
 from ..machine.registers import most_registers
@@ -71,7 +70,7 @@ class PreparedLaunch:
         self.args = args
         self.names, self.kinds = arguments.check(kernel.plain, kernel.signature, args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
-        self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
+        self.types = [kind or arguments.type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
         self.program = program_of(kernel, self.types)
         self.registers = most_registers(kernel, self.threads)
         self.by_address = [n for n, kind in zip(self.names, self.kinds, strict=True) if kind == types.uint64]
@@ -181,7 +180,7 @@ class PreparedLaunch:
     def _run(self, launch, report):
         triples = zip(self.args, self.names, self.kinds, strict=True)
         prepared = [arguments.prepared(launch, *triple) for triple in triples]
-        held = {id(value): arguments.prepared(launch, array, name, None) for name, value, array in self.kernel.held}
+        held = {id(v): arguments.prepared(launch, array, name, None) for name, v, array in self.kernel.held}
         code = self.program.entry(launch, held)
         with self.watched() as watchdog:
             try:

@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
-from ..frontends.numba_python import arguments
+from ..frontends import arguments
 from ..memory.scalars import bounds_of
 from . import executors
 

@@ -12,8 +12,8 @@ from numba.np.numpy_support import as_dtype, from_dtype
 
 from ...memory.arrays import ArrayView, LocalArray, new_array
 from ...memory.scalars import Undefined, as_int64, passing_on, wrap
+from ..math_functions import FUNCTIONS, MATH, plain
 from . import narrow_floats
-from .math_functions import FUNCTIONS, MATH, plain
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 

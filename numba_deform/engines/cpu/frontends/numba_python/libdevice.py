@@ -13,11 +13,10 @@ from numba import types
 from numba.cuda.libdevicefuncs import create_signature, functions
 from numba.np.numpy_support import as_dtype
 
-from .....device.half2 import fused
 from ...memory.scalars import Unsupported, wrap
-from ..rounding import exactly, rounded
+from ..math_functions import FUNCTIONS, brev, clz, popc
+from ..rounding import directed, fma, fmaf, rounded
 from .arithmetic import float32
-from .math_functions import FUNCTIONS, brev, clz, popc
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
@@ -25,29 +24,8 @@ W32, W64 = (1 << 32) - 1, (1 << 64) - 1
 SOURCES = {"int": 32, "uint": -32, "ll": 64, "ull": -64}  # bits of the integers in names of conversions
 
 
-def fmaf(a, b, c):
-    return np.float32(fused(float(np.float32(a)), float(np.float32(b)), float(np.float32(c))))
-
-
-def fma(a, b, c):
-    """Rounded once, of float32 or float64."""
-    return fmaf(a, b, c) if type(a) is type(b) is type(c) is np.float32 else _arithmetic("fma", "rn")(a, b, c)
-
-
 # --- rounding -------------------------------------------------------------------------------------
 MODES = {"rn": "rn", "rz": "rz", "rd": "rm", "ru": "rp"}
-FORMATS = {np.float32: "f32"}  # else float64
-
-
-def _arithmetic(operation, mode):
-    """``dadd_rd`` and the like."""
-
-    def apply(*args):
-        kind = np.float32 if type(args[0]) is np.float32 else np.float64
-        exact, zero = exactly(operation, MODES[mode], args)
-        return kind(rounded(exact, FORMATS.get(kind, "f64"), MODES[mode], zero))
-
-    return apply
 
 
 def _conversion(source, target, mode):
@@ -66,7 +44,7 @@ def _conversion(source, target, mode):
 
     def convert(x):
         exact = float(x) if isinstance(x, float | np.floating) else x & (1 << -bits) - 1 if bits < 0 else x
-        return kind(rounded(exact, FORMATS.get(kind, "f64"), MODES[mode]))
+        return kind(rounded(exact, "f32" if kind is np.float32 else "f64", MODES[mode]))
 
     return convert
 
@@ -155,7 +133,7 @@ def _model(name):
         return _conversion(*found.groups())
     if found := re.fullmatch(r"(fma)f?_(r[nzud])|[df](add|sub|mul|div|rcp|sqrt)_(r[nzud])", name):
         operation, mode = filter(None, found.groups())
-        return _arithmetic(operation, mode)
+        return directed(operation, MODES[mode])
     base = name.removeprefix("fast_")
     return FLOATS.get(base) or FLOATS.get(base.removesuffix("f"))
 

@@ -2,11 +2,9 @@
 machine code's requests ask it."""
 
 import enum
-import functools
 import types as python
 
 import numpy as np
-from greenlet import getcurrent
 from numba import cuda, types
 from numba.core.errors import NumbaNotImplementedError
 from numba.cuda import cg, libdevice
@@ -14,10 +12,11 @@ from numba.np.numpy_support import from_dtype
 
 from .....device.ptx import Intrinsic
 from ...memory.arrays import constant_array
-from ...memory.scalars import Unsupported, passing_on
+from ...memory.scalars import Unsupported
+from ..math_functions import MATH
+from ..threads import inside
 from .arithmetic import elementwise_by_values, is_array
 from .cuda_module import cast
-from .math_functions import MATH
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
@@ -73,15 +72,6 @@ class Module:
         return value
 
 
-@functools.cache
-def _inside(model):
-    """An intrinsic's model for where it is certain that a thread of the engine runs it."""
-    if "cpu" not in model.__code__.co_names:  # it is one of numbers alone
-        return passing_on(model)
-    scope = model.__globals__ | {"cpu": getcurrent}
-    return python.FunctionType(model.__code__, scope, model.__name__, model.__defaults__, model.__closure__)
-
-
 class NameBinding:
     """What stands for the values of a kernel's names in one launch, whose ``numba.cuda`` is ``fake``; ``held``:
     for values by their id."""
@@ -92,7 +82,7 @@ class NameBinding:
 
     def replace(self, value):
         if isinstance(value, Intrinsic):
-            return _inside(value.model)
+            return inside(value.model)
         if id(value) in self.held:
             return self.held[id(value)]
         if isinstance(value, (types.Number, types.Boolean)):

@@ -16,10 +16,10 @@ from ...native.codegen import ir_values as irv
 from ...native.codegen import matrices, warpgroups
 from ...native.codegen.accesses import load, store
 from ...native.codegen.arithmetic import extreme, library
+from ...native.codegen.coroutine import COLLECTIVES
 from ...native.codegen.float_functions import in_place
 from ...native.runtime import layout
 from ...native.runtime.llvm_types import I32, I64
-from ...reports.call_sites import describe_site
 from .arithmetic import elementwise
 from .name_binding import PATHS
 from .typed_code import BITS
@@ -56,8 +56,8 @@ def call(body, c):
         function = elementwise(function, c.signature.args)
         if function.of_arrays:
             raise irv.NotLowered("a function of the elements of arrays")
-    if path and len(path) == 1 and path[0] in JOINT:
-        return together(body, c, irv.Static(function), JOINT[path[0]], given)
+    if path and len(path) == 1 and path[0] in COLLECTIVES:
+        return together(body, c, irv.Static(function), COLLECTIVES[path[0]], given)
     if function in BITS:  # is told how many bits its operand has
         given.append((irv.Static(given[0][1].bitwidth), None))
     return body.maker.request(body, irv.Static(function), given, c.signature.return_type, site(body, c))
@@ -210,27 +210,12 @@ def array(body, c, space):
 
 
 # --- what threads do together -----------------------------------------------------------------------
-JOINT = {
-    "syncwarp": layout.SYNCWARP, "elect_sync": layout.ELECT, "ballot_sync": layout.BALLOT,
-    "any_sync": layout.ANY, "all_sync": layout.ALL, "eq_sync": layout.UNI, "shfl_sync": layout.SHUFFLE,
-    "shfl_xor_sync": layout.SHUFFLE_XOR, "shfl_up_sync": layout.SHUFFLE_UP,
-    "shfl_down_sync": layout.SHUFFLE_DOWN, "shfl_sync_idx_b32": layout.SHUFFLE,
-    "shfl_sync_idx_f32": layout.SHUFFLE, "shfl_sync_bfly_f32": layout.SHUFFLE_XOR,
-    "syncthreads": layout.SYNCTHREADS, "syncthreads_count": layout.SYNCTHREADS_COUNT,
-    "syncthreads_and": layout.SYNCTHREADS_AND, "syncthreads_or": layout.SYNCTHREADS_OR,
-    "mbarrier_try_wait_parity": layout.TRY_WAIT, "mbarrier_test_wait_parity": layout.TEST_WAIT,
-    "mbarrier_arrive": layout.ARRIVE, "mbarrier_arrive_count": layout.ARRIVE_COUNT,
-    "mbarrier_arrive_expect_tx": layout.ARRIVE_EXPECT,
-}  # fmt: skip
-
-
 def together(body, c, function, kind, given):
     """A request that ``runtime.scheduler`` answers, most of the time."""
     place, result = site(body, c), c.signature.return_type
     if kind == layout.SYNCWARP and not given:
         given = [(ir.Constant(I32, -1), types.int32)]
-    apart = str(result) if kind < layout.SYNCTHREADS else describe_site(body.maker.sites[place])
-    return body.maker.request(body, function, given, result, place, kind, apart)
+    return body.maker.request(body, function, given, result, place, kind, None)
 
 
 # --- plain accesses ---------------------------------------------------------------------------------
@@ -264,8 +249,8 @@ def intrinsic(body, c, function):
         return store(body, given[0][0], STORES[name], words, ask, half=name == "st_global_b16")
     if name == "shared_address" and isinstance(given[0][0], irv.View):
         return _shared_address(body, given[0][0], ask)
-    if name in JOINT:
-        return together(body, c, function.model, JOINT[name], given)
+    if name in COLLECTIVES:
+        return together(body, c, function.model, COLLECTIVES[name], given)
     if name.startswith("wgmma_"):
         return warpgroups.intrinsic(body, site(body, c), name, given)
     if name in matrices.MATRICES or name in matrices.PRODUCTS:

@@ -8,9 +8,9 @@ from .....compiler import inference
 from .....compiler.rewrite import all_names
 from ....launches import Launchable
 from ...machine.program import Program
+from ..math_functions import MATH
 from .arithmetic import caster
 from .cuda_module import CudaModule
-from .math_functions import MATH
 from .name_binding import NameBinding
 from .native_functions import NumbaCoroutine
 from .program import all_forms, entry_of, lacking, typed_form

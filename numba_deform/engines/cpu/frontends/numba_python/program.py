@@ -5,13 +5,10 @@ import linecache
 import re
 import warnings
 
-from numba import typeof, types
-
 from .....compiler.inference import NotInferred, Refused, identity, infer
 from .....compiler.outline import Outline
 from .....compiler.rewrite import rebind
 from .... import faults
-from ....tensormap import TensorMapArray
 from ....words import closest
 from ...reports.call_sites import KERNEL, is_library
 from ...reports.debugger import breakpoint_function
@@ -98,17 +95,6 @@ def lacking(form):
     text += " it as a def into a file that stays as it is, or its text into linecache.cache under that name"
     warnings.warn(text, stacklevel=5)
     return text
-
-
-def type_of(arg):
-    """Numba's type of an argument."""
-    if isinstance(arg, TensorMapArray):
-        return types.uint64
-    if isinstance(arg, tuple):
-        parts = tuple(map(type_of, arg))
-        return types.BaseTuple.from_types(parts, type(arg) if hasattr(arg, "_fields") else None)
-    kind = typeof(arg)
-    return kind.copy(readonly=False) if isinstance(kind, types.Array) else kind
 
 
 def entry_of(function, form, fake, held):

@@ -22,9 +22,9 @@ from .....compiler.inference import bounds_of
 from ...memory.arrays import ArrayView, unwritten
 from ...memory.scalars import as_int64
 from ...reports.call_sites import ARRAY, INDEX, TEMPORARY
+from ..math_functions import MATH
 from . import arithmetic
 from .conversions import DATES, PLAIN, Conversions, kind_of, within
-from .math_functions import MATH
 from .name_binding import is_modelled
 
 OPERATORS = {

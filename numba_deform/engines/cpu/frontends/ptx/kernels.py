@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numba import cuda, types
+from numba import types
 
 from .....device.memory import shared_address
 from ....launches import Launchable
@@ -40,7 +40,7 @@ def names():
     for name, value in intrinsics.all_intrinsics():
         if name in EXTRA or ROUNDED.fullmatch(name) or name.startswith("tensormap_replace_"):
             found[name] = value
-    return {**found, **FUNCTIONS, "shared_address": shared_address, "cuda": cuda, "float32": np.float32,
+    return {**found, **FUNCTIONS, "shared_address": shared_address, "float32": np.float32,
             "uint8": types.uint8, "float": float, "int": int, "bool": bool, "abs": abs,
             "copysign": lambda x, y: np.copysign(x, y)}  # fmt: skip
 

@@ -15,8 +15,8 @@ from .....device.half2 import fused
 from .... import faults
 from ...async_units.wgmma import Factors
 from ...memory.scalars import UndefinedUse, passing_on
-from ..numba_python.libdevice import fma
-from ..numba_python.math_functions import brev, clz, popc
+from ..math_functions import brev, clz, popc
+from ..rounding import fma
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 WORD = 0xFFFFFFFF

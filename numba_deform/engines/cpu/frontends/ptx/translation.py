@@ -398,7 +398,7 @@ class Program:
         for python, v in self.shared.values():
             at = next((i for i in entry.instructions if v.name in registers_in(" ".join(i.operands))), None)
             place = self.place(at) if at else first
-            before.append((f" {python} = cuda.shared.array({v.size}, uint8, {max(v.align, 1)})", place))
+            before.append((f" {python} = cuda.shared_array({v.size}, uint8, {max(v.align, 1)})", place))
             before.append((f" {python}_at = shared_address({python})", place))
         for v in entry.params:
             if v.array and v.size >= 128 and v.align >= 64:

@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 
+from ...reports.call_sites import describe_site
 from ..runtime import layout
 from ..runtime.llvm_types import I1, I8, I32, I64, POINTER
 from .ir_values import NotLowered, Static, Tuple, View, is_number, leaves, lowered, rebuilt
@@ -20,6 +21,19 @@ from .writer import Writer
 
 FUEL = 1 << 20  # turns of loops after which a thread shows that it is alive
 ENTRY = "numba_deform_thread"
+# What threads do together, by the names of functions: the interpreter's, and intrinsics.
+COLLECTIVES = {
+    "syncwarp": layout.SYNCWARP, "elect_sync": layout.ELECT, "ballot_sync": layout.BALLOT,
+    "any_sync": layout.ANY, "all_sync": layout.ALL, "eq_sync": layout.UNI, "shfl_sync": layout.SHUFFLE,
+    "shfl_xor_sync": layout.SHUFFLE_XOR, "shfl_up_sync": layout.SHUFFLE_UP,
+    "shfl_down_sync": layout.SHUFFLE_DOWN, "shfl_sync_idx_b32": layout.SHUFFLE,
+    "shfl_sync_idx_f32": layout.SHUFFLE, "shfl_sync_bfly_f32": layout.SHUFFLE_XOR,
+    "syncthreads": layout.SYNCTHREADS, "syncthreads_count": layout.SYNCTHREADS_COUNT,
+    "syncthreads_and": layout.SYNCTHREADS_AND, "syncthreads_or": layout.SYNCTHREADS_OR,
+    "mbarrier_try_wait_parity": layout.TRY_WAIT, "mbarrier_test_wait_parity": layout.TEST_WAIT,
+    "mbarrier_arrive": layout.ARRIVE, "mbarrier_arrive_count": layout.ARRIVE_COUNT,
+    "mbarrier_arrive_expect_tx": layout.ARRIVE_EXPECT,
+}  # fmt: skip
 
 
 class _Token(ir.Type):
@@ -169,7 +183,9 @@ class Coroutine(Writer):
 
     def request(self, body, function, given, result, site, joint=0, apart=""):
         """Ask Python, and give way meanwhile. ``joint``: what threads do together without Python, if they
-        agree in ``apart``."""
+        agree in ``apart``; None: in the type of the result, those of a block in the line."""
+        if apart is None:
+            apart = str(result) if joint < layout.SYNCTHREADS else describe_site(self.sites[site])
         place, described = iter(range(layout.WORDS, layout.THREAD_WORDS)), []
         for value, kind in given:
             described.append(self._hand_over(value, kind, place))

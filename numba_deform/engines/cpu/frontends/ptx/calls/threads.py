@@ -10,7 +10,7 @@ from ......device.ptx import cpu
 from ..... import faults
 from ....async_units.warp_mma import converged
 from ....memory.cluster_memory import RANK
-from ...numba_python import cuda_module
+from ... import threads
 from ..operations import WORD, kernel_function
 
 
@@ -158,8 +158,8 @@ def printed(form, where, local):
             value = _text(value) if m[4] == "s" else chr(value & 255)
         return re.sub("hh|ll|[hlzjt]", "", m[0]).replace("p", "#x") % value
 
-    if not cuda_module.PRINTS:
-        raise cuda_module.Prints
+    if not threads.PRINTS:
+        raise threads.Prints
     print(CONVERSION.sub(shown, _text(int.from_bytes(form, "little"))), end="")
     return bytearray(count.to_bytes(4, "little"))
 

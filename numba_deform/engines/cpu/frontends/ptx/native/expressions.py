@@ -11,12 +11,11 @@ from numba import types
 from ......device.ptx import Intrinsic
 from ....native.codegen import matrices
 from ....native.codegen.arithmetic import compare
+from ....native.codegen.coroutine import COLLECTIVES
 from ....native.codegen.float_functions import in_place
 from ....native.codegen.ir_values import NotLowered, Static, Tuple
 from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, F64, I1, I32
-from ....reports.call_sites import describe_site
-from ...numba_python.native_calls import JOINT
 from .. import operations
 from . import numbers
 from .numbers import Whole, known, resized, unsigned, whole
@@ -194,7 +193,7 @@ class Expressions:
         function = self.scope.get(name)
         if isinstance(function, Intrinsic):
             return self.intrinsic(node, name, function)
-        joint = JOINT.get(name.removeprefix("cuda.")) if name.startswith("cuda.") else None
+        joint = COLLECTIVES.get(name.removeprefix("cuda."), 0) if name.startswith("cuda.") else 0
         if joint:  # of which machine code takes the operands out of the thread's words
             given = [(self.word_of(a), types.uint32) for a in node.args]
         else:
@@ -202,7 +201,7 @@ class Expressions:
         result = RESULTS.get(name, want)
         if result is None:
             raise NotLowered(f"a result of {name}, whose type is not known here")
-        return self.ask(node, name, given, result, joint)
+        return self.ask(node, name, given, result, joint, None)
 
     def intrinsic(self, node, name, function):
         if function.ptx and function.ptx.registers:
@@ -215,7 +214,7 @@ class Expressions:
             return self.returned(made, result)
         if write := in_place(name):
             return self.held(write(self, *[v for v, _ in given]))
-        return self.ask(node, name, given, function.signature.return_type, JOINT.get(name))
+        return self.ask(node, name, given, function.signature.return_type, COLLECTIVES.get(name, 0), None)
 
     def given(self, node, kind):
         """An operand as a value of Numba's type."""
@@ -251,12 +250,9 @@ class Expressions:
             return Static(None), None  # local memory, which Python does not see
         return value, {I1: types.boolean, F32: types.float32, F64: types.float64}[value.type]
 
-    def ask(self, node, name, given, result, joint=None, apart=None):
+    def ask(self, node, name, given, result, joint=0, apart=""):
         """Have it done by the interpreter's model, or by the threads together if it is ``joint``."""
-        place = self.site(node)
-        if joint and apart is None:
-            apart = str(result) if joint < layout.SYNCTHREADS else describe_site(self.maker.sites[place])
-        made = self.maker.request(self, Static(name), given, result, place, joint or 0, apart or "")
+        made = self.maker.request(self, Static(name), given, result, self.site(node), joint, apart)
         return self.returned(made, result)
 
     def returned(self, value, kind):

@@ -236,7 +236,7 @@ def _bytearray(body, call, values):
     return body.zeros(body.target, size)
 
 
-@builtin("cuda.shared.array")
+@builtin("cuda.shared_array")
 def _shared_array(body, call, values):
     size, align = _numbers((values[0], values[2]))
     fixed = Static((size, "uint8", align, body.target, None))

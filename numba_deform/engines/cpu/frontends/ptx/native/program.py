@@ -2,16 +2,17 @@
 
 import ast
 import functools
+import types
 
 from ......compiler import cache
 from ......compiler.outline import FOR_CPU, Outline
-from ......compiler.rewrite import rebind
+from ......compiler.rewrite import all_names
+from ......device.ptx import Intrinsic
 from ....machine.program import Program
 from ....memory.scalars import start_of
 from ....native.codegen.coroutine import Coroutine
 from ....reports.call_sites import KERNEL
-from ...numba_python.cuda_module import CudaModule
-from ...numba_python.name_binding import NameBinding
+from ...threads import Threads, inside
 from .body import Body, Found
 
 
@@ -24,14 +25,22 @@ class PtxProgram(Program):
         self.outline = _Outline(kernel.plain, kernel.digest, *map(str, kinds))
 
     def entry(self, execution, held):
-        binding, function = NameBinding(CudaModule(execution), held), self.kernel.plain
-        return rebind(function, binding.replace, extra_globals=lambda _: {KERNEL: True}, module=binding.module)
+        function = self.kernel.plain
+        scope, names = function.__globals__, all_names(function.__code__)
+        bound = {name: _bound(scope[name], held) for name in names if name in scope}
+        bound |= {KERNEL: True, "cuda": Threads(execution)}
+        return types.FunctionType(function.__code__, scope | bound, function.__name__)
 
     def coroutine(self, module):
         return PtxCoroutine(module, self)
 
     def models(self, execution):
         return Models(self.kernel, execution)
+
+
+def _bound(value, held=()):
+    """What a name of the text stands for in one execution."""
+    return inside(value.model) if isinstance(value, Intrinsic) else dict(held).get(id(value), value)
 
 
 class _Outline(Outline):
@@ -65,13 +74,12 @@ class Models:
     replace = staticmethod(lambda value: value)  # constants are handed over as they are
 
     def __init__(self, kernel, execution):
-        self.cuda = CudaModule(execution)
-        self.scope, self.binding = kernel.plain.__globals__, NameBinding(self.cuda)
+        self.threads, self.scope = Threads(execution), kernel.plain.__globals__
         self.addresses = {f"{name}.address": start_of(array) for name, _, array in kernel.held}
 
     def model(self, name, result):
         if name in self.addresses:
             return functools.partial(self.addresses.get, name)
         if name.startswith("cuda."):
-            return getattr(self.cuda, name.removeprefix("cuda."))
-        return self.binding.replace(self.scope[name])
+            return getattr(self.threads, name.removeprefix("cuda."))
+        return _bound(self.scope[name])

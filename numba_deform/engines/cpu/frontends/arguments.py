@@ -6,14 +6,14 @@ import enum
 import inspect
 
 import numpy as np
-from numba import types
+from numba import typeof, types
 
-from .... import declared
-from ....tensormap import TensorMapArray
-from ...memory.arrays import ArrayView
-from ...memory.global_memory import Extent
-from ...memory.scalars import bounds_of, start_of
-from .cuda_module import cast
+from ... import declared
+from ...tensormap import TensorMapArray
+from ..memory.arrays import ArrayView
+from ..memory.global_memory import Extent
+from ..memory.scalars import bounds_of, start_of
+from .numba_python.cuda_module import cast
 
 NUMBERS = (int, float, complex, np.number, np.bool_, np.datetime64, np.timedelta64, enum.Enum)
 
@@ -109,3 +109,14 @@ def prepared(launch, arg, name, kind):
         return cast(kind)(arg)
     whole = isinstance(arg, (np.integer, np.bool_)) and not isinstance(arg, np.timedelta64)
     return arg.item() if whole else arg
+
+
+def type_of(arg):
+    """Numba's type of an argument."""
+    if isinstance(arg, TensorMapArray):
+        return types.uint64
+    if isinstance(arg, tuple):
+        parts = tuple(map(type_of, arg))
+        return types.BaseTuple.from_types(parts, type(arg) if hasattr(arg, "_fields") else None)
+    kind = typeof(arg)
+    return kind.copy(readonly=False) if isinstance(kind, types.Array) else kind

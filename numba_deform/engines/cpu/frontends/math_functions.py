@@ -1,12 +1,12 @@
 """Functions of numbers as a GPU has them: those of ``math``, float32 of float32, with NaN or infinity where
-Python raises; and those of an integer's bits, which has as many as its type says. ``typed_code``,
-``libdevice`` and ``cuda_module`` put them into kernels."""
+Python raises; and those of an integer's bits, which has as many as its type says. Both
+languages' kernels have them."""
 
 import math
 
 import numpy as np
 
-from ...memory.scalars import passing_on
+from ..memory.scalars import passing_on
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
