@@ -498,3 +498,39 @@ def room_to_turn_in_the_second_stage(data: u64, out: u64):
             fence_proxy_async()
             mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
         st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.RefillRace, source="NVIDIA/cutlass: one consumer arrival for each warp, params.num_consumers", block=96,
+    args=tiles(), expect=lambda data, out: [(out[32:].reshape(2, WARP), np.stack([summed(data)] * 2))],
+    names=("on empty[", "thread 32 alone", "arrive there behind its last read"),
+)  # fmt: skip
+def one_lane_releases_for_two_warps(data: u64, out: u64):
+    """Two warps read each tile, and a lane of the first alone gives it back."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    full = cuda.shared.array(2, uint64)
+    empty = cuda.shared.array(2, uint64)
+    fulls, empties, i = shared_address(full), shared_address(empty), int32(cuda.threadIdx.x)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(fulls + uint32(8 * s), 1)
+            mbarrier_init(empties + uint32(8 * s), 1)  # cure: mbarrier_init(empties + uint32(8 * s), 64)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(TILES):
+            bar = fulls + uint32(8 * (t % 2))
+            mbarrier_wait(empties + uint32(8 * (t % 2)), t // 2 & 1 ^ 1)
+            fence_proxy_async()
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_address(tile) + uint32(BYTES * (t % 2))
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)  # <- fault
+    elif i >= WARP:
+        total = uint32(0)
+        for t in range(TILES):
+            mbarrier_wait(fulls + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i % WARP]
+            cuda.syncwarp()
+            if i == WARP:  # cure: if True:
+                mbarrier_arrive(empties + uint32(8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))

@@ -1,6 +1,7 @@
 """What is wrong with a copy into a stage that somebody may still read, in words. ``access_faults`` asks."""
 
 from ... import faults
+from ...waiting import ranges
 from .access_records import BLOCK, CLOCK, SITE, TID, copy_of
 
 
@@ -106,7 +107,24 @@ def refill_fault(copy, what, reader):
     fault = issuer.fault_at(kind, what, copy.site, about)
     if copy.barrier is None:
         fault.cure = "Put a barrier (syncthreads) between the last read of these bytes and the cp.async."
+    elif kind is faults.RefillRace and reader.tid not in copy.givers and (givers or _unheard(copy, reader)):
+        fault.cure = _meet_or_arrive(copy)
     return fault
+
+
+def _unheard(copy, reader):
+    """The warps that wait for such copies, and of which nobody's arrival has given the place back, where some
+    other reader's has."""
+    heard = {t // 32 for t in copy.givers if copy.barrier in reader.block.threads[t].waits}
+    return heard and {t.warp for t in reader.block.threads if copy.barrier in t.waits} - heard
+
+
+def _meet_or_arrive(copy):
+    """The cure where some readers alone give a place back for all."""
+    empty, who = copy.last_wait[0].name, ranges(sorted(copy.givers))
+    return (f"The wait on {empty} was for {who} alone. Have each thread that reads these bytes arrive there behind "
+            "its last read, and initialise with so many; or have all readers meet at a barrier (bar_sync, with "
+            f"their number) before those arrivals.")  # fmt: skip
 
 
 def _released_for_its_warp(copy, reader, giver):
@@ -117,6 +135,9 @@ def _released_for_its_warp(copy, reader, giver):
     what += f"at {reader.at(copy.site)}"
     site = giver.arrivals.get(empty)
     fault = giver.fault_at(faults.ReadAfterRelease, what, site, empty)
+    if _unheard(copy, reader):
+        fault.cure = _meet_or_arrive(copy)
+        return fault
     fault.cure = f"Put cuda.syncwarp() before the release of thread {giver.tid}, at {giver.at(site)}, which "
     fault.cure += "speaks for its whole warp; or have every lane arrive, and initialise with so many."
     return fault
