@@ -522,3 +522,33 @@ def polls_its_own_flag_relaxed(data: u64, out: u64):
         cuda.syncthreads()
         st_global_b32(global_at(out, i, 4), tile[i])  # <- fault
     cluster_sync()
+
+
+@wrong(
+    faults.RefillRace, source=f"{MULTICAST}; cute::cluster_arrive_relaxed", grid=2, cluster=2, args=mapped(TILES),
+    expect=sum_of_tiles,
+    names=("cluster_arrive_relaxed(), at", "Meet by cluster_arrive()"),
+)  # fmt: skip
+def meets_relaxed_before_the_next_tile(maps: u64, out: u64):
+    """Both blocks read a tile before the next one goes to both: they meet, and hand nothing on."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    bars = cuda.shared.array(1, uint64)
+    full, i, rank = shared_address(bars), int32(cuda.threadIdx.x), int32(cluster_ctarank())
+    if i == 0:
+        mbarrier_init(full, 1)
+        fence_mbarrier_init()
+    cluster_sync()
+    total = uint32(0)
+    for t in range(TILES):
+        if i == 0:
+            mbarrier_arrive_expect_tx(full, BYTES)
+            if rank == 0:
+                fence_proxy_tensormap_acquire_sys(maps)
+                place = shared_address(tile)
+                cp_async_bulk_tensor_1d_multicast(place, maps, WARP * t, full, uint32(BOTH))  # <- fault
+        mbarrier_wait(full, t & 1)
+        total += tile[i]
+        fence_proxy_async()
+        cluster_arrive_relaxed()  # cure: cluster_arrive()
+        cluster_wait()
+    st_global_b32(global_at(out, rank * WARP + i, 4), total)

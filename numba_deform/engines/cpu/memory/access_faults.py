@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ... import faults
 from .access_records import BLOCK, CLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live, copy_of
-from .race_causes import let_others_come, race
+from .race_causes import RELAXED, let_others_come, race, relaxed_arrival
 from .races import CHANGE, READ, WRITE, Access
 from .refill_faults import far_refill, refill_fault, release_of, released, too_early, verb_of, waited_too_early
 from .source_causes import carved
@@ -357,6 +357,10 @@ def bad_overwrite(space, thread, r, late, address, record):
     if not copy:
         what += "nothing orders the read before the write"
         return race(space, thread, CHANGE if record.atomic else WRITE, Access.read(r), what, name)
+    if how := relaxed_arrival(r[BLOCK], r[TID], r[CLOCK], thread.at):
+        fault = far_refill(thread, copy, f"{what}it {how}")
+        fault.cure, fault.rule = RELAXED
+        return fault
     if others:
         return far_refill(thread, copy, what + "nothing says that the read is over")
     reader = thread.block.threads[r[TID]]

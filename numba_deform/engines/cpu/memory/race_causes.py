@@ -386,22 +386,31 @@ def _set_by_another(pair):
     return None
 
 
+RELAXED = (
+    "Meet by cluster_arrive(), which releases, and cluster_wait(); or put fence_acq_rel_gpu() before "
+    "cluster_arrive_relaxed().",
+    "barrier.cluster.arrive.relaxed hands on only what a fence of cluster scope or a wider one covers "
+    "(PTX 9.7.13.3).",
+)  # fmt: skip
+
+
+def relaxed_arrival(block, tid, clock, at):
+    """That a thread has come to the cluster's barrier since its ``clock``, by a relaxed arrival; else ""."""
+    since, site = block.cluster.barrier.relaxed.get((block, tid), (-1, None))
+    if since < clock:
+        return ""
+    return f"came to the cluster's barrier after that by cluster_arrive_relaxed(), at {at(site)}"
+
+
 def _met_relaxed(pair):
     """The other thread came to the cluster's barrier after its access, by a relaxed arrival."""
     if pair.near or not pair.clustered:
         return None
-    other, block = pair.other, pair.other.block
-    clock, site = block.cluster.barrier.relaxed.get((block, other.tid), (-1, None))
-    if clock < other.clock:
+    other = pair.other
+    how = relaxed_arrival(other.block, other.tid, other.clock, pair.thread.at)
+    if not how:
         return None
-    return Cause(
-        "Meet by cluster_arrive(), which releases, and cluster_wait(); or put fence_acq_rel_gpu() before "
-        "cluster_arrive_relaxed().",
-        "barrier.cluster.arrive.relaxed hands on only what a fence of cluster scope or a wider one covers "
-        "(PTX 9.7.13.3).",
-        f"; {pair.who(other.tid)} came to the cluster's barrier after that by cluster_arrive_relaxed(), at "
-        f"{pair.thread.at(site)}{_lacking(pair.culprit, other)}",
-    )  # fmt: skip
+    return Cause(*RELAXED, f"; {pair.who(other.tid)} {how}{_lacking(pair.culprit, other)}")
 
 
 def _lacking(thread, other):

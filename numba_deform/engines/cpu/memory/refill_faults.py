@@ -122,9 +122,9 @@ def _unheard(copy, reader):
 def _meet_or_arrive(copy):
     """The cure where some readers alone give a place back for all."""
     empty, who = copy.last_wait[0].name, ranges(sorted(copy.givers))
-    return (f"The wait on {empty} was for {who} alone. Have each thread that reads these bytes arrive there behind "
-            "its last read, and initialise with so many; or have all readers meet at a barrier (bar_sync, with "
-            f"their number) before those arrivals.")  # fmt: skip
+    return (f"The wait on {empty} was for {who} alone. Have each thread that reads these bytes arrive there "
+            "behind its last read, and initialise with so many; or have all readers meet at a barrier "
+            "(bar_sync, with their number) before those arrivals.")  # fmt: skip
 
 
 def _released_for_its_warp(copy, reader, giver):
