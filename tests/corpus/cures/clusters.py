@@ -525,7 +525,7 @@ def polls_its_own_flag_relaxed(data: u64, out: u64):
 
 
 @wrong(
-    faults.RefillRace, source=f"{MULTICAST}; cute::cluster_arrive_relaxed", grid=2, cluster=2, args=mapped(TILES),
+    faults.RefillRace, source=f"{MULTICAST}; cluster_arrive_relaxed", grid=2, cluster=2, args=mapped(TILES),
     expect=sum_of_tiles,
     names=("cluster_arrive_relaxed(), at", "Meet by cluster_arrive()"),
 )  # fmt: skip

@@ -501,8 +501,8 @@ def room_to_turn_in_the_second_stage(data: u64, out: u64):
 
 
 @wrong(
-    faults.RefillRace, source="NVIDIA/cutlass: one consumer arrival for each warp, params.num_consumers", block=96,
-    args=tiles(), expect=lambda data, out: [(out[32:].reshape(2, WARP), np.stack([summed(data)] * 2))],
+    faults.RefillRace, source="NVIDIA/cutlass: an arrival for each warp, num_consumers", block=96, args=tiles(),
+    expect=lambda data, out: [(out[32:].reshape(2, WARP), np.stack([summed(data)] * 2))],
     names=("on empty[", "thread 32 alone", "arrive there behind its last read"),
 )  # fmt: skip
 def one_lane_releases_for_two_warps(data: u64, out: u64):

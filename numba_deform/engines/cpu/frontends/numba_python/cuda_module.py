@@ -21,7 +21,7 @@ from .. import threads
 from ..math_functions import brev, clz, plain, popc
 from ..rounding import fma
 from . import narrow_floats
-from .libdevice import Halves, Libdevice
+from .libdevice import Libdevice
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
@@ -124,8 +124,8 @@ class CudaModule(threads.Threads):
         )
         self.cg = SimpleNamespace(this_grid=lambda: SimpleNamespace(sync=self._sync_grid))
 
-    warpsize, libdevice, fp16 = 32, Libdevice(), Halves()
-    bf16, fp8 = map(narrow_floats.Functions, ("bf16", "fp8"))
+    warpsize, libdevice = 32, Libdevice()
+    fp16, bf16, fp8 = map(narrow_floats.Functions, ("fp16", "bf16", "fp8"))
     bfloat16 = staticmethod(narrow_floats.convert)
     ffs = staticmethod(lambda x: (x & -x).bit_length())
     popc, clz, brev, fma, cbrt = map(staticmethod, (popc, clz, brev, fma, plain(np.cbrt)))

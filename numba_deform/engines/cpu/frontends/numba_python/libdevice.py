@@ -172,30 +172,6 @@ class Libdevice:
         return function
 
 
-# --- half precision -------------------------------------------------------------------------------
-HALVES = {
-    "hadd": lambda x, y: x + y, "hsub": lambda x, y: x - y, "hmul": lambda x, y: x * y,
-    "hdiv": lambda x, y: x / y, "hneg": lambda x: -x, "habs": abs, "hmax": np.fmax, "hmin": np.fmin,
-    "hfma": lambda x, y, z: np.float16(fma(np.float64(x), np.float64(y), np.float64(z))),
-    "heq": lambda x, y: x == y, "hne": lambda x, y: x < y or x > y, "hlt": lambda x, y: x < y,
-    "hle": lambda x, y: x <= y, "hgt": lambda x, y: x > y, "hge": lambda x, y: x >= y,
-    "hsqrt": np.sqrt, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hrint": np.rint,
-}  # fmt: skip
-HALVES |= {f"h{name}": lambda x, f=FLOATS[name]: np.float16(f(np.float64(x))) for name in (
-    "sin", "cos", "exp", "exp2", "exp10", "log", "log2", "log10", "rsqrt", "tanh")}  # fmt: skip
-HALVES["hrcp"] = lambda x: np.float16(1) / x
-
-
-class Halves:
-    """Stands for ``numba.cuda.fp16``."""
-
-    def __getattr__(self, name):
-        if name not in HALVES:
-            raise Unsupported(f"cuda.fp16.{name} is not modelled by the CPU engine")
-        model = HALVES[name]
-        return lambda *args: model(*map(np.float16, args))
-
-
 def _typed(model, result, parameters):
     signature = create_signature(result, parameters)
     takes = [_caster(kind) for kind in signature.args]

@@ -1,5 +1,5 @@
-"""``numba.cuda.bf16`` and fp8 on the CPU engine: the types, and functions of them as CUDA's headers have them.
-Results are rounded once. ``cuda_module`` and ``name_binding`` put them into kernels."""
+"""``numba.cuda.fp16``, bf16 and fp8 on the CPU engine: the types, and functions of them as CUDA's headers have
+them. Results are rounded once. ``cuda_module`` and ``name_binding`` put them into kernels."""
 
 import functools
 import re
@@ -34,47 +34,49 @@ def convert(x):
 convert.numpy = np.dtype(Number)
 
 
-def _fused(*xs):
-    exact, zero = rounding.exactly("fma", "rn", xs)
-    return Number(rounding.rounded(exact, "bf16", "rn", zero))
+def functions_of(number, form):
+    """{name: function} of numbers of a type: those of the module for the format ``form``."""
+
+    def near(x):
+        return number(rounding.rounded(float(x), form))
+
+    def fused(*xs):
+        exact, zero = rounding.exactly("fma", "rn", xs)
+        return number(rounding.rounded(exact, form, "rn", zero))
+
+    def saturated(x):
+        return number(0) if x != x else min(max(x, number(0)), number(1))
+
+    def of_floats(function):
+        return lambda *args: near(function(*[np.float64(float(x)) for x in args]))
+
+    def compared(ufunc, unordered):
+        return lambda x, y: unordered if x != x or y != y else bool(ufunc(x, y))
+
+    found = {
+        "habs": abs, "hneg": lambda x: -x, "hfma": fused, "hfma_sat": lambda *args: saturated(fused(*args)),
+        "hfma_relu": lambda *args: y if (y := fused(*args)) > 0 or y != y else number(0),
+        "hisnan": lambda x: bool(x != x), "hisinf": lambda x: int(np.sign(float(x))) if abs(x) == np.inf else 0,
+    } | {f"h{name}": of_floats(function) for name, function in OF_FLOATS.items()}  # fmt: skip
+    for name in ("add", "sub", "mul", "div"):
+        plain = found[f"h{name}_rn"] = found[f"h{name}"]
+        found[f"h{name}_sat"] = lambda x, y, plain=plain: saturated(plain(x, y))
+    for name, ufunc in COMPARED.items():
+        found |= {f"h{name}": compared(ufunc, False), f"h{name}u": compared(ufunc, True)}
+    return found
 
 
-def _saturated(x):
-    return Number(0) if x != x else min(max(x, Number(0)), Number(1))
-
-
-def _of_floats(function):
-    def apply(*args):
-        return rounded(function(*[np.float64(float(x)) for x in args]))
-
-    return apply
-
-
-def _extreme(function):
-    return lambda x, y: rounded(function(float(x), float(y)))
-
-
-FUNCTIONS = {
-    "habs": abs, "hneg": lambda x: -x, "hfma": _fused, "hfma_sat": lambda *args: _saturated(_fused(*args)),
-    "hfma_relu": lambda *args: y if (y := _fused(*args)) > 0 or y != y else Number(0),
-    "hisnan": lambda x: bool(x != x), "hisinf": lambda x: int(np.sign(float(x))) if abs(x) == np.inf else 0,
-    "hmax": _extreme(np.fmax), "hmin": _extreme(np.fmin), "hmax_nan": _extreme(np.maximum),
-    "hmin_nan": _extreme(np.minimum), "htanh_approx": _of_floats(np.tanh), "hrcp": _of_floats(lambda x: 1 / x),
-    "hrsqrt": _of_floats(lambda x: 1 / np.sqrt(x)), "hexp10": _of_floats(lambda x: np.power(10.0, x)),
-}  # fmt: skip
-FUNCTIONS |= {f"h{name}": _of_floats(getattr(np, name)) for name in (
+OF_FLOATS = {
+    "max": np.fmax, "min": np.fmin, "max_nan": np.maximum, "min_nan": np.minimum, "tanh_approx": np.tanh,
+    "rcp": lambda x: 1 / x, "rsqrt": lambda x: 1 / np.sqrt(x), "exp10": lambda x: np.power(10.0, x),
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+} | {name: getattr(np, name) for name in (
     "trunc", "ceil", "floor", "rint", "sqrt", "log", "log2", "log10", "cos", "sin", "exp", "exp2", "tanh",
 )}  # fmt: skip
-for _name, _ufunc in {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}.items():
-    _plain = FUNCTIONS[f"h{_name}"] = FUNCTIONS[f"h{_name}_rn"] = _of_floats(_ufunc)
-    FUNCTIONS[f"h{_name}_sat"] = lambda x, y, plain=_plain: _saturated(plain(x, y))
-for _name, _ufunc in {"eq": np.equal, "ne": np.not_equal, "ge": np.greater_equal, "gt": np.greater,
-                      "le": np.less_equal, "lt": np.less}.items():  # fmt: skip
-    def _compared(x, y, ufunc=_ufunc, unordered=False):
-        return unordered if x != x or y != y else bool(ufunc(x, y))
-
-    FUNCTIONS[f"h{_name}"] = _compared
-    FUNCTIONS[f"h{_name}u"] = functools.partial(_compared, unordered=True)
+COMPARED = {"eq": np.equal, "ne": np.not_equal, "ge": np.greater_equal, "gt": np.greater, "le": np.less_equal,
+            "lt": np.less}  # fmt: skip
+FUNCTIONS, _of_halves = functions_of(Number, "bf16"), functions_of(np.float16, "f16")
+HALVES = {name: lambda *args, f=f: f(*map(np.float16, args)) for name, f in _of_halves.items()}
 
 
 def _conversion(name):
@@ -146,17 +148,15 @@ CONVERSIONS = {
 
 
 class Functions:
-    """A module ``bf16`` or ``fp8``, as a kernel sees it."""
+    """A module ``fp16``, ``bf16`` or ``fp8``, as a kernel sees it."""
 
     def __init__(self, module):
         self._module = module
 
     def __getattr__(self, name):
-        if self._module == "bf16":
-            function = FUNCTIONS.get(name) or _conversion(name)
-        else:
-            function = CONVERSIONS.get(name)
-        if function is None:
+        known = {"fp16": HALVES, "bf16": FUNCTIONS, "fp8": CONVERSIONS}[self._module]
+        function = known.get(name) or self._module == "bf16" and _conversion(name)
+        if not function:
             raise Unsupported(f"cuda.{self._module}.{name} is not modelled by the CPU engine")
         self.__dict__[name] = function
         return function
