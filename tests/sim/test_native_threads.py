@@ -166,7 +166,7 @@ def test_shuffles(block, seed):
         last = 31 if mask == FULL else block - 33
         out[t, 0] = cuda.shfl_sync(mask, x, (lane * 5) % (last + 1))
         out[t, 1] = cuda.shfl_xor_sync(mask, int64(x) << int64(33), 3)
-        out[t, 2] = cuda.shfl_up_sync(mask, float32(t), 2)
+        out[t, 2] = cuda.shfl_up_sync(mask, float32(t), 34)  # as 2
         out[t, 3] = cuda.shfl_down_sync(mask, x, 1) if block != 48 else x
         out[t, 4] = shfl_sync_idx_b32(mask, uint32(x), uint32(last - lane))
         f[t, 0] = shfl_sync_idx_f32(mask, float32(x) / float32(3), uint32(lane) + uint32(32))  # wraps

@@ -107,13 +107,15 @@ def test_shuffle_from_a_lane():
     assert (got == 5).all()
 
 
-@pytest.mark.parametrize("distance", [0, 1, 3, 16, 31])
+@pytest.mark.parametrize("distance", [0, 1, 3, 16, 31, 35])
 def test_shuffles_by_distance(distance):
+    """Of a distance the lowest five bits count (PTX 9.7.9.6)."""
     up = shuffled(lambda v, lane: cuda.shfl_up_sync(FULL, v, distance))
-    np.testing.assert_array_equal(up, np.where(LANES >= distance, LANES - distance, LANES))
     down = shuffled(lambda v, lane: cuda.shfl_down_sync(FULL, v, distance))
-    np.testing.assert_array_equal(down, np.where(LANES + distance < 32, LANES + distance, LANES))
     xor = shuffled(lambda v, lane: cuda.shfl_xor_sync(FULL, v, distance))
+    distance &= 31
+    np.testing.assert_array_equal(up, np.where(LANES >= distance, LANES - distance, LANES))
+    np.testing.assert_array_equal(down, np.where(LANES + distance < 32, LANES + distance, LANES))
     np.testing.assert_array_equal(xor, LANES ^ distance)
 
 

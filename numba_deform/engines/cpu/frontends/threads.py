@@ -129,10 +129,10 @@ class Threads:
         return thread.shuffle(mask, value, thread.lane ^ int(distance), "shfl.bfly")
 
     def shfl_up_sync(self, mask, value, distance):
-        return self._shifted(mask, value, -int(distance), "shfl.up")
+        return self._shifted(mask, value, -(int(distance) & 31), "shfl.up")
 
     def shfl_down_sync(self, mask, value, distance):
-        return self._shifted(mask, value, int(distance), "shfl.down")
+        return self._shifted(mask, value, int(distance) & 31, "shfl.down")
 
     @staticmethod
     def _shifted(mask, value, distance, kind):

@@ -4,6 +4,7 @@ A request hands a call to the interpreter's own model of the function, which may
 """
 
 import functools
+import re
 
 import numpy as np
 from llvmlite import ir
@@ -219,20 +220,16 @@ def together(body, c, function, kind, given):
 
 
 # --- plain accesses ---------------------------------------------------------------------------------
-LOADS = {
-    f"ld_{name}": (space, size, words, read_only)
-    for name, space, size, words, read_only in (
-        ("global_b32", "global", 4, 1, 0), ("global_v4", "global", 16, 4, 0),
-        ("global_nc_b32", "global", 4, 1, 1), ("global_nc_u16", "global", 2, 1, 1),
-        ("global_nc_v2", "global", 8, 2, 1),
-        ("global_nc_v4", "global", 16, 4, 1), ("global_nc_L1_evict_last_v4", "global", 16, 4, 1),
-        ("global_nc_L1_no_allocate_v4", "global", 16, 4, 1), ("shared_b32", "shared", 4, 1, 0),
-        ("shared_v2", "shared", 8, 2, 0), ("shared_v4", "shared", 16, 4, 0),
-    )
-}  # fmt: skip
-STORES = {"st_global_b16": "global", "st_global_b32": "global", "st_global_v2": "global",
-          "st_global_v4": "global", "st_global_L1_no_allocate_v4": "global",
-          "st_shared_b32": "shared", "st_shared_v2": "shared", "st_shared_v4": "shared"}  # fmt: skip
+ACCESS = re.compile(r"(?:ld|st)\.(global|shared)(?:::cta)?(\.nc)?(?:\.L1::\w+)?(?:\.v(\d))?\.b(\d+) ")
+
+
+@functools.cache
+def _plain_access(function):
+    """(space, bytes, words, whether by .nc) of an intrinsic that is a plain load or store, by its PTX text; else
+    None."""
+    plain = function.ptx and function.ptx.name.startswith(("ld_", "st_"))
+    found = next(filter(None, map(ACCESS.match, function.ptx.statements)), None) if plain else None
+    return found and (found[1], int(found[4]) // 8 * int(found[3] or 1), int(found[3] or 1), int(bool(found[2])))
 
 
 def intrinsic(body, c, function):
@@ -242,11 +239,10 @@ def intrinsic(body, c, function):
     def ask():
         return body.maker.request(body, function.model, given, c.signature.return_type, site(body, c))
 
-    if name in LOADS:
-        return load(body, given[0][0], *LOADS[name], ask)
-    if name in STORES:
-        words = [v for v, _ in given[1:]]
-        return store(body, given[0][0], STORES[name], words, ask, half=name == "st_global_b16")
+    if access := _plain_access(function):
+        if name.startswith("ld_"):
+            return load(body, given[0][0], *access, ask)
+        return store(body, given[0][0], access[0], [v for v, _ in given[1:]], ask, half=access[1] == 2)
     if name == "shared_address" and isinstance(given[0][0], irv.View):
         return _shared_address(body, given[0][0], ask)
     if name in COLLECTIVES:

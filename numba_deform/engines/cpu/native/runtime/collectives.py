@@ -89,7 +89,8 @@ def source_of(kind, lane, operand):
         return operand & 31
     if kind == at.SHUFFLE_XOR:
         return (lane ^ operand) & 31
-    source = lane - operand if kind == at.SHUFFLE_UP else lane + operand
+    distance = operand & 31
+    source = lane - distance if kind == at.SHUFFLE_UP else lane + distance
     return source if source >= 0 and source < 32 else lane
 
 
