@@ -225,11 +225,12 @@ ACCESS = re.compile(r"(?:ld|st)\.(global|shared)(?:::cta)?(\.nc)?(?:\.L1::\w+)?(
 
 @functools.cache
 def _plain_access(function):
-    """(space, bytes, words, whether by .nc) of an intrinsic that is a plain load or store, by its PTX text; else
-    None."""
+    """(space, bytes, words, whether by .nc) of an intrinsic that is a plain load or store, by its PTX text;
+    else None."""
     plain = function.ptx and function.ptx.name.startswith(("ld_", "st_"))
     found = next(filter(None, map(ACCESS.match, function.ptx.statements)), None) if plain else None
-    return found and (found[1], int(found[4]) // 8 * int(found[3] or 1), int(found[3] or 1), int(bool(found[2])))
+    words = found and int(found[3] or 1)
+    return found and (found[1], int(found[4]) // 8 * words, words, int(bool(found[2])))
 
 
 def intrinsic(body, c, function):

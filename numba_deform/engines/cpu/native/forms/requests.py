@@ -1,8 +1,6 @@
 """What machine code asks of Python: the models of the interpreter, and how operands and results go over.
 ``Execution`` makes the handler; a thread's greenlet calls its answers."""
 
-import struct
-
 import numpy as np
 from greenlet import getcurrent
 from numba import types
@@ -19,7 +17,8 @@ from .record_table import Table
 from .tensor_cores import ANSWERS
 
 MASK = (1 << 64) - 1
-FORMATS = {types.float16: "<e", types.float32: "<f", types.float64: "<d"}
+INTEGERS = types.Integer, types.Boolean
+FLOATS = {kind: np.dtype(str(kind)) for kind in (types.float16, types.float32, types.float64)}
 
 
 class RequestHandler:
@@ -54,7 +53,7 @@ class RequestHandler:
         if isinstance(kind, types.Array):
             return block.view_words(value)
         if isinstance(kind, types.Float):
-            return [int.from_bytes(struct.pack(FORMATS[kind], value), "little")]
+            return [int.from_bytes(np.array(value, FLOATS[kind]).tobytes(), "little")]
         return [int(value)]
 
     def close(self):
@@ -154,42 +153,30 @@ def _encoder(kind):
     """A function that leaves a result of Numba's type in a thread's words; None if there is none."""
     if isinstance(kind, types.NoneType) or kind == types.none:
         return None
-    if isinstance(kind, types.BaseTuple) and all(isinstance(k, types.Integer) for k in kind.types):
-        def put_all(thread, values):
-            for i, value in enumerate(values, layout.WORDS):
-                thread.unsigned[i] = int(value) & MASK
-        return put_all
-    if isinstance(kind, types.BaseTuple) and all(k == types.float32 for k in kind.types):
-        def put_singles(thread, values):
-            for i, value in enumerate(values, layout.WORDS):
-                thread.singles[2 * i] = value
-        return put_singles
-    if isinstance(kind, (types.Integer, types.Boolean)):
-        def put(thread, value):
-            thread.unsigned[layout.WORDS] = int(value) & MASK
-        return put
-    if kind == types.float16:
-        def put_half(thread, value):
-            thread.singles.view(np.float16)[4 * layout.WORDS] = value
-        return put_half
-    if kind == types.float32:
-        def put_single(thread, value):
-            thread.singles[2 * layout.WORDS] = value
-        return put_single
-    if kind == types.float64:
-        def put_double(thread, value):
-            thread.doubles[layout.WORDS] = value
-        return put_double
     if isinstance(kind, types.Array):
         def put_view(thread, view):
             for i, word in enumerate(thread.block.view_words(view), layout.WORDS):
                 thread.words[i] = word
         return put_view
+    several = isinstance(kind, types.BaseTuple)
+    parts = kind.types if several else [kind]
+    if not all(isinstance(part, INTEGERS) or part in FLOATS for part in parts):
+        def give_up(thread, value):
+            raise Bailout
+        return give_up
+    if isinstance(kind, INTEGERS):  # most are
+        def put(thread, value):
+            thread.unsigned[layout.WORDS] = int(value) & MASK
+        return put
 
-    def give_up(thread, value):
-        raise Bailout
-
-    return give_up
+    def put_all(thread, values):
+        values = zip(parts, values if several else [values], strict=True)
+        for i, (part, value) in enumerate(values, layout.WORDS):
+            if part in FLOATS:
+                thread.singles.view(FLOATS[part])[8 * i // FLOATS[part].itemsize] = value
+            else:
+                thread.unsigned[i] = int(value) & MASK
+    return put_all
 
 
 def _words(count):
