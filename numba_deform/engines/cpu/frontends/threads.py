@@ -63,6 +63,37 @@ def _assigned_name(code, offset):
     return "shared array"
 
 
+def _voted(join):
+    """``syncthreads`` with a vote: what ``join`` makes of all of them."""
+
+    def vote(self, predicate):
+        thread = getcurrent()
+        return int(join(thread.block.syncthreads(thread, bool(predicate))))
+
+    return vote
+
+
+def source_of(mode, lane, b, c):
+    """(the lane that ``lane`` has the value of, whether it lies in its segment; else it is ``lane`` itself)"""
+    b, segment = b & 31, c >> 8 & 31
+    first = lane & segment
+    source = first | b & ~segment if mode == "idx" else lane ^ b if mode == "bfly" else lane + (
+        b if mode == "down" else -b)  # fmt: skip
+    last = first | c & 31 & ~segment
+    inside = source >= last if mode == "up" else source <= last
+    return source if inside else lane, inside
+
+
+def _shuffled(mode, last):
+    """A shuffle of a whole warp."""
+
+    def shuffle(self, mask, value, b):
+        thread = getcurrent()
+        return thread.shuffle(mask, value, source_of(mode, thread.lane, int(b), last)[0], f"shfl.{mode}")
+
+    return shuffle
+
+
 class Threads:
     """The threads of one launch: what is asked is asked of the one that runs."""
 
@@ -91,20 +122,7 @@ class Threads:
         thread = getcurrent()
         thread.block.syncthreads(thread)
 
-    @staticmethod
-    def syncthreads_count(predicate):
-        thread = getcurrent()
-        return sum(thread.block.syncthreads(thread, bool(predicate)))
-
-    @staticmethod
-    def syncthreads_and(predicate):
-        thread = getcurrent()
-        return int(all(thread.block.syncthreads(thread, bool(predicate))))
-
-    @staticmethod
-    def syncthreads_or(predicate):
-        thread = getcurrent()
-        return int(any(thread.block.syncthreads(thread, bool(predicate))))
+    syncthreads_count, syncthreads_and, syncthreads_or = map(_voted, (sum, all, any))
 
     def syncwarp(self, mask=0xFFFFFFFF):
         getcurrent().collective("syncwarp", mask, None)
@@ -121,24 +139,8 @@ class Threads:
     def nanosleep(self, nanoseconds):
         getcurrent().poll()
 
-    def shfl_sync(self, mask, value, source):
-        return getcurrent().shuffle(mask, value, int(source))
-
-    def shfl_xor_sync(self, mask, value, distance):
-        thread = getcurrent()
-        return thread.shuffle(mask, value, thread.lane ^ int(distance), "shfl.bfly")
-
-    def shfl_up_sync(self, mask, value, distance):
-        return self._shifted(mask, value, -(int(distance) & 31), "shfl.up")
-
-    def shfl_down_sync(self, mask, value, distance):
-        return self._shifted(mask, value, int(distance) & 31, "shfl.down")
-
-    @staticmethod
-    def _shifted(mask, value, distance, kind):
-        thread = getcurrent()
-        source = thread.lane + distance
-        return thread.shuffle(mask, value, source if 0 <= source < 32 else thread.lane, kind)
+    shfl_sync, shfl_xor_sync = _shuffled("idx", 31), _shuffled("bfly", 31)
+    shfl_up_sync, shfl_down_sync = _shuffled("up", 0), _shuffled("down", 31)
 
     @staticmethod
     def _votes(mask, predicate, kind):

@@ -17,6 +17,7 @@ from ...async_units.wgmma import Factors
 from ...memory.scalars import UndefinedUse, passing_on
 from ..math_functions import brev, clz, popc
 from ..rounding import fma
+from ..threads import source_of
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 WORD = 0xFFFFFFFF
@@ -65,24 +66,15 @@ def maps_are_there(address, size):
             thread.fence_map(place)
 
 
+integers(source_of)
+
+
 # --- what threads do together ---------------------------------------------------------------------
 @kernel_function
 def shuffle(mode, value, b, c, mask):
     """(the value of ``shfl.sync``, its predicate)"""
     source, inside = source_of(mode, cpu().lane, b, c)
     return cpu().shuffle(mask, value, source, f"shfl.{mode}"), inside
-
-
-@integers
-def source_of(mode, lane, b, c):
-    """(the lane that ``lane`` has the value of, whether it lies in its segment; else it is ``lane`` itself)"""
-    b, segment = b & 31, c >> 8 & 31
-    first = lane & segment
-    source = first | b & ~segment if mode == "idx" else lane ^ b if mode == "bfly" else lane + (
-        b if mode == "down" else -b)  # fmt: skip
-    last = first | c & 31 & ~segment
-    inside = source >= last if mode == "up" else source <= last
-    return source if inside else lane, inside
 
 
 @kernel_function

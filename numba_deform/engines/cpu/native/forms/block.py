@@ -14,7 +14,7 @@ from ...memory.access_records import Write
 from ...memory.restart import Bailout
 from ..codegen.coroutine import FUEL
 from ..runtime import layout
-from .mbarriers import NativeBarriers, time_of, word_of
+from .mbarriers import NativeBarriers, kept, time_of, word_of
 from .memory import NativeShared
 from .ready_queue import Draws, Ready
 from .requests import MASK
@@ -58,17 +58,9 @@ class NativeThread(Thread):
     def reader(self):
         return self.tid, self.clock, self.tid, self.here(), self.block, False
 
-    @property
-    def clock(self):
-        return self.seen[self.tid]
+    clock = property(lambda self: self.seen[self.tid], lambda self, it: self.seen.__setitem__(self.tid, it))
 
-    @clock.setter
-    def clock(self, number):
-        self.seen[self.tid] = number
-
-    @property
-    def dead(self):
-        return self.words[layout.REQUEST] == layout.ENDED
+    dead = property(lambda self: self.words[layout.REQUEST] == layout.ENDED)
 
     @property
     def waiting(self):
@@ -109,13 +101,7 @@ class NativeWarp(Warp):
             self.words[layout.MEETINGS + i * layout.MEETING_WORDS + layout.ORDER] = order.ctypes.data
         super().__init__(block, number, lanes)
 
-    @property
-    def alive(self):
-        return self.words[layout.ALIVE]
-
-    @alive.setter
-    def alive(self, lanes):
-        self.words[layout.ALIVE] = lanes
+    alive = word_of(layout.ALIVE)
 
 
 class NativeBlock(Block):
@@ -187,14 +173,7 @@ class NativeBlock(Block):
     progress, switches = word_of(layout.PROGRESS), word_of(layout.SWITCHES)
     knows_others = word_of(layout.KNOWS_OTHERS)
 
-    @property
-    def clock_table(self):
-        return self.clocks
-
-    @clock_table.setter
-    def clock_table(self, clocks):
-        self.clocks = clocks
-        self.words[layout.CLOCKS], self.words[layout.WIDTH] = clocks.ctypes.data, 2 * clocks.shape[2]
+    clock_table = kept("clocks", lambda c: {layout.CLOCKS: c.ctypes.data, layout.WIDTH: 2 * c.shape[2]})
 
     @property
     def starting(self):

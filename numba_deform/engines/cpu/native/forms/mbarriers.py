@@ -1,6 +1,8 @@
 """The mbarriers of a block, whose state machine code reads and changes: a row of words each (``layout``).
 ``NativeBlock`` has them in place of ``Barriers``."""
 
+from operator import attrgetter
+
 import numpy as np
 
 from ...async_units.barriers import Barriers
@@ -19,13 +21,15 @@ def time_of(number):
     return property(lambda self: self.doubles[number], lambda self, it: self.doubles.__setitem__(number, it))
 
 
-def _array_of(name, number):
-    """The property of an array, whose address is a word."""
-    def put(self, array):
-        setattr(self, name, array)
-        self.words[number] = array.ctypes.data
+def kept(name, told):
+    """The property of what stands under ``name``; ``told(value)``: {word of the row: what it is set to}"""
 
-    return property(lambda self: getattr(self, name), put)
+    def put(self, value):
+        setattr(self, name, value)
+        for word, number in told(value).items():
+            self.words[word] = number
+
+    return property(attrgetter(name), put)
 
 
 class Known:
@@ -65,8 +69,10 @@ class NativeMBarrier(MBarrier):
     phase, pending, tx = word_of(layout.PHASE), word_of(layout.PENDING), word_of(layout.TX)
     component, address = word_of(layout.COMPONENT), word_of(layout.ADDRESS)
     time, done_time = time_of(layout.LATEST), time_of(layout.DONE_TIME)
-    gathered = _array_of("_gathered", layout.GATHERED)
-    released = _array_of("_released", layout.RELEASED)
+    gathered = kept("_gathered", lambda array: {layout.GATHERED: array.ctypes.data})
+    released = kept("_released", lambda array: {layout.RELEASED: array.ctypes.data})
+    init_epoch = kept("epoch", lambda epoch: {layout.INIT_OWNER: epoch[0], layout.INIT_CLOCK: epoch[1]})
+    released_foreign = kept("foreign", lambda knowledge: {layout.FOREIGN: bool(knowledge)})
 
     def __init__(self, block, address, name, count, thread):
         row = np.zeros(layout.BARRIER_WORDS, np.int64)
@@ -100,15 +106,6 @@ class NativeMBarrier(MBarrier):
         self.numbers[0, list(tids)] = 1
 
     @property
-    def init_epoch(self):
-        return self.epoch
-
-    @init_epoch.setter
-    def init_epoch(self, epoch):
-        self.epoch = epoch
-        self.words[layout.INIT_OWNER], self.words[layout.INIT_CLOCK] = epoch[:2]
-
-    @property
     def waiters(self):
         return Waiters(self)
 
@@ -128,14 +125,6 @@ class NativeMBarrier(MBarrier):
     @arrived.setter
     def arrived(self, clocks):
         self.arrivals = clocks
-
-    @property
-    def released_foreign(self):
-        return self.foreign
-
-    @released_foreign.setter
-    def released_foreign(self, knowledge):
-        self.foreign, self.words[layout.FOREIGN] = knowledge, bool(knowledge)
 
     def arrive(self, thread, count, complete=True):
         super().arrive(thread, count, complete)

@@ -37,44 +37,40 @@ def multiply(request):
     return reply
 
 
-def fence(request):
+def answer(reply):
+    """Decorator: the answer to a request whose operands are all in the threads' words."""
+    return lambda request: lambda thread: reply(thread, request)
+
+
+@answer
+def fence(thread, request):
     """``wgmma.fence``"""
-
-    def reply(thread):
-        threads, rows = _come(thread, request, 32)
-        wgmma.warpgroup_of(thread).executed(threads[0], "wgmma.fence")
-        for each in threads:
-            each.fenced = True
-        rows[:, layout.FENCES] += 1
-
-    return reply
+    threads, rows = _come(thread, request, 32)
+    wgmma.warpgroup_of(thread).executed(threads[0], "wgmma.fence")
+    for each in threads:
+        each.fenced = True
+    rows[:, layout.FENCES] += 1
 
 
-def commit(request):
+@answer
+def commit(thread, request):
     """``wgmma.commit_group``"""
-
-    def reply(thread):
-        threads, _ = _come(thread, request, 32)
-        wgmma.warpgroup_of(thread).executed(threads[0], "wgmma.commit_group")
-        for each in threads:
-            wgmma.commit(each)
-
-    return reply
+    threads, _ = _come(thread, request, 32)
+    wgmma.warpgroup_of(thread).executed(threads[0], "wgmma.commit_group")
+    for each in threads:
+        wgmma.commit(each)
 
 
-def wait(request):
+@answer
+def wait(thread, request):
     """``wgmma.wait_group``"""
-
-    def reply(thread):
-        threads, rows = _come(thread, request, 32)
-        pending = rows[:, layout.WORDS + 1].tolist()
-        if len(set(pending)) > 1:
-            raise Bailout
-        wgmma.warpgroup_of(thread).executed(threads[0], f"wgmma.wait_group {pending[0]}")
-        for each in threads:
-            wgmma.wait(each, pending[0])
-
-    return reply
+    threads, rows = _come(thread, request, 32)
+    pending = rows[:, layout.WORDS + 1].tolist()
+    if len(set(pending)) > 1:
+        raise Bailout
+    wgmma.warpgroup_of(thread).executed(threads[0], f"wgmma.wait_group {pending[0]}")
+    for each in threads:
+        wgmma.wait(each, pending[0])
 
 
 def issue(request):
