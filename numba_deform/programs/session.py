@@ -236,9 +236,8 @@ class Session:
         known = self.findings.setdefault(finding.key, finding)
         if known is not finding:
             known.count += 1
-        known.suppressed = any(
-            fnmatch(known.key[0], rule) and fnmatch(known.key[1], line) for rule, line in self.suppressions
-        )
+        rule, line = known.key[:2]
+        known.suppressed = any(fnmatch(rule, a) and fnmatch(line, b) for a, b in self.suppressions)
         if self.stop and not known.suppressed:
             raise finding.fault
 
@@ -281,8 +280,7 @@ def check(**options):
     device arrays made, inside. Processes that are started inside are judged likewise, and counted at the end.
     """
     session = Session(**options)
-    for_children = {name: value for name, value in options.items() if name != "executor"}
-    with stand_ins(session), watched(session, for_children):
+    with stand_ins(session), watched(session, {name: options[name] for name in options.keys() - {"executor"}}):
         yield session
 
 
