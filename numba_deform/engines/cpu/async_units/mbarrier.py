@@ -216,7 +216,7 @@ class MBarrier:
         return known if self.over_component is None else max(known, seen[self.over_component])
 
     def token(self):
-        """What an arrival returns of its state now."""
+        """Return the state token of the current phase."""
         token = (self.component << PHASE_BITS | self.phase) << COUNT_BITS | self.pending
         self.tokens.add(token)
         return token

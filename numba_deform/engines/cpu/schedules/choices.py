@@ -78,7 +78,7 @@ class Effect(NamedTuple):
     ``thing`` is ("mbarrier", address, rank), ("named", id, rank), ("exits", rank), ("word", address, rank or
     None), ("cluster",), its barrier, or ("grid",), which is all global memory, written by others. ``kind`` says
     how: ``read``, ``write``, ``met`` (a wait for the phase ``held``), or one of the kinds that commute with
-    their like in one and the same phase (see ``explore.conflict``): ``arrive``, ``land``, ``expect``, ``exit``.
+    their like in one and the same phase (see ``search.conflict``): ``arrive``, ``land``, ``expect``, ``exit``.
     ``held``: the phase of the
     barrier before that, None if there is no barrier, or what the word held.
     """

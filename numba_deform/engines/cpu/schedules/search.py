@@ -94,7 +94,7 @@ class Node:
     touches: set | None = None
 
     def next(self):
-        """Who is to try it after ``actor``, or None; and those that need not, then."""
+        """Return (the next actor to try here, or None; the sleep set for it)."""
         asleep = {**self.asleep, self.actor: self.touches}
         return next((a for a in self.todo if a not in asleep and a not in self.done), None), asleep
 

@@ -57,7 +57,7 @@ class Variables:
             self._store(name, value)
 
     def spill(self):
-        """Have all variables in memory: what comes next forgets the numbers."""
+        """Spill all live values to memory: the code that follows overwrites registers."""
         for name, value in self.fresh.items():
             if name not in self.slots:
                 self._store(name, value)

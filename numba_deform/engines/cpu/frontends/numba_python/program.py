@@ -87,7 +87,7 @@ def all_forms(form):
 
 
 def lacking(form):
-    """Which functions run as they stand, and why; warns of them. "" if there is none."""
+    """Warn about functions whose source cannot be read; return the warning's text, or ""."""
     lacks = dict.fromkeys(each.lack for each in all_forms(form) if each.lack)
     if not lacks:
         return ""

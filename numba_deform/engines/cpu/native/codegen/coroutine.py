@@ -251,7 +251,7 @@ class Coroutine(Writer):
         return rebuilt(values[0], iter(phis))
 
     def back(self):
-        """A turn of a loop is over."""
+        """Emit a loop's back edge: spend one unit of fuel, and yield to Python when it is used up."""
         left = self.builder.sub(self.word("thread", layout.FUEL, I64), ir.Constant(I64, 1))
         self.set_word(layout.FUEL, left)
         rest, following = map(self.function.append_basic_block, ("rest", "on"))

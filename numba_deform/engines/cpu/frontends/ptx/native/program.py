@@ -65,7 +65,7 @@ class PtxCoroutine(Coroutine):
         Body(self, tree, found, args, kernel.registers, [name for name, *_ in kernel.held]).lower()
 
     def hold(self):
-        """It has no routines whose variables would be kept in memory."""
+        """Nothing to pin: functions of PTX are written out where they are called."""
 
 
 class Models:
