@@ -132,14 +132,14 @@ LIFE = {"__init__", "attach", "here", "site", "state", "reader", "write_record",
 
 def test_forms_of_a_thread():
     from numba_deform.engines.cpu.machine.thread import Thread
-    from numba_deform.engines.cpu.native.forms.block import NativeThread
-    from numba_deform.engines.cpu.schedules.stepped_thread import UNSEEN, VISIBLE, SteppedThread
+    from numba_deform.engines.cpu.native.state.block import NativeThread
+    from numba_deform.engines.cpu.schedules.controlled_thread import UNSEEN, VISIBLE, ControlledThread
 
     def changed(form):
         return {name for name in vars(form) if hasattr(Thread, name) and not name.startswith("__")} - LIFE
 
     assert changed(NativeThread) == set()
-    assert changed(SteppedThread) == {*VISIBLE, *UNSEEN}
+    assert changed(ControlledThread) == {*VISIBLE, *UNSEEN}
 
 
 def path_of(module):

@@ -1,5 +1,5 @@
 """What a schedule by choice consists of: the choices and their text, steps, and what steps touch. ``explore``
-and ``stepped_cluster`` speak in these."""
+and ``controlled_cluster`` speak in these."""
 
 import re
 from typing import NamedTuple
@@ -45,7 +45,7 @@ class Schedule:
         return f"x{'t' * self.by_thread}:{self.block}:{digits}"
 
     def begin(self, cluster):
-        """A ``SteppedCluster`` is about to start."""
+        """A ``ControlledCluster`` is about to start."""
         self.taken = []
 
     def choose(self, actors):
@@ -72,7 +72,7 @@ class Schedule:
             raise BadSchedule(f"{ANOTHER}: {choices}")
 
 
-class Effect(NamedTuple):
+class Touch(NamedTuple):
     """What a step did to one thing that others can see.
 
     ``thing`` is ("mbarrier", address, rank), ("named", id, rank), ("exits", rank), ("word", address, rank or

@@ -10,7 +10,7 @@ the order of independent steps only; whether it has a race, the vector clocks sa
 
 A thread that looks in vain, and only comes back to look again, waits: how often it looks is no matter of order.
 Its look is a step once it sees something new, and the steps before which it would have been in vain have one
-order with it (Jonsson, Lang and Sagonas, *Awaiting for Godot*, FMCAD 2022). ``stepped_cluster`` says which are.
+order with it (Jonsson, Lang and Sagonas, *Awaiting for Godot*, FMCAD 2022). ``controlled_cluster`` says which.
 """
 
 from dataclasses import dataclass, field, replace

@@ -9,7 +9,7 @@ from .....compiler.inference import NotInferred, Refused, identity, infer
 from .....compiler.outline import Outline
 from .....compiler.rewrite import rebind
 from .... import faults
-from ....words import closest
+from ....suggestions import closest
 from ...reports.call_sites import KERNEL, is_library
 from ...reports.debugger import breakpoint_function
 from .cuda_module import printed, zipped

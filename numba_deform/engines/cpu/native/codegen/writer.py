@@ -40,7 +40,7 @@ class Writer:
         pairs = zip(("thread", "block"), self.function.args, strict=False)
         self.rows = {name: (self.builder.inttoptr(row, POINTER), row) for name, row in pairs}
 
-    def leave_if(self, condition):
+    def bail_out_if(self, condition):
         following = self.function.append_basic_block("stays")
         self.builder.cbranch(condition, self.leaving, following)
         self.builder.position_at_end(following)
