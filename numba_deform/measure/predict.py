@@ -115,8 +115,7 @@ def predict(run, constants=HOPPER, repeats=1):
     traces, done = run.traces, len(run.traces.blocks)
     mine = run.blocks / SMS if run.blocks > run.resident * SMS else done
     far = _memory_share(traces, mine / done * SMS, repeats, constants)
-    fetch = _map_fetch_cycles(traces, constants)
-    sm = Sm(run.listing, L1(traces.l1_bytes), far, constants, fetch)
+    sm = Sm(run.listing, L1(traces.l1_bytes), far, constants, _map_fetch_cycles(traces, constants))
     total = sm.run(traces.blocks, run.resident)
     cycles = total if mine <= done else _extrapolate(sm.ends, run.resident, mine)
     issue, quarters = sm.busy.pop("issue"), ("alu", "fma", "fp64", "xu", "tensor", "uniform", "cbu")

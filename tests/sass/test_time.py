@@ -253,7 +253,8 @@ def test_a_map_that_few_sms_use_is_fetched_sooner():
         return 0, work(copied=8, size=256, map=map)
 
     trace = [asks(1024), asks(1024 + 128), asks(4096), asks(None), asks(20), (1, work(map=1024 + 256))]
-    fetch = predicting._map_fetch_cycles(Traces([[trace], [[asks(1024)]]], [1024, 4096], [8 * 128, 128], [0, 0], 0), C)
+    traces = Traces([[trace], [[asks(1024)]]], [1024, 4096], [8 * 128, 128], [0, 0], 0)
+    fetch = predicting._map_fetch_cycles(traces, C)
     assert [fetch(map) / C.tma_map for map in (1024, 1024 + 128, 4096, 20)] == [0.25, 0.25, 1, 1]
     listing = code(LOAD, EXIT)
     assert play(listing, [asks(None), 1]).tma == pytest.approx(C.reach + C.tma_least)

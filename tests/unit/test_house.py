@@ -23,7 +23,7 @@ ROOMS = {"device": 4_854, "compiler": 2_170, "engines": 31_722, "programs": 2_61
          "cli": 2_732}  # fmt: skip
 # The rooms of the CPU engine, likewise, and those of its machine code.
 ENGINE = ("memory", "reports", "async_units", "machine", "native", "frontends", "schedules")
-NATIVE = ("runtime", "codegen", "forms")
+NATIVE = ("runtime", "codegen", "state")
 FRONTENDS = ("rounding", "math_functions", "threads", "ptx", "numba_python", "arguments", "program")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
