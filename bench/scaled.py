@@ -46,9 +46,9 @@ from numba_deform.engines.cpu import simulate
 from numba_deform.engines.gpu.in_place import bytes_of, owner_of
 from numba_deform.engines.tensormap import TensorMapArray
 from numba_deform.kernels import tile_copy
+from numba_deform.kernels.parts.row import items
+from numba_deform.kernels.parts.tiles import stage_layout
 from numba_deform.kernels.registry import VARIANTS
-from numba_deform.kernels.shared.row import items
-from numba_deform.kernels.shared.tiles import stage_layout
 from numba_deform.workloads.presets import preset
 
 ROOT = Path(__file__).resolve().parents[1]

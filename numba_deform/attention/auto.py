@@ -20,7 +20,7 @@ from ..kernels.registry import Variant, variant
 from ..kernels.window_fit import probed_samples
 from . import tuned
 from .bind import KEPT_PROBLEMS, Bound
-from .once import made_once
+from .memo import made_once
 from .tuned import Answer, Candidate
 
 # Cycles for a sample and for a row, of direct and of window; measured with 12 to 32 samples a row.

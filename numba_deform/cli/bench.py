@@ -11,9 +11,9 @@ from ..attention.gradients import BACKWARD as BACKWARD_KERNEL
 from ..engines.gpu.device import GpuMissing, find_gpu
 from ..kernels.pipelines import PIPELINES
 from ..measure import report
+from ..measure.baselines import PEERS
 from ..measure.bench import Entry, bench, parse_entries, workloads_of
 from ..measure.gradients import ENTRIES, bench_gradients
-from ..measure.peers import PEERS
 from ..measure.pipelines import bench_rows
 from ..measure.pipelines import document as pipelines_document
 from ..measure.record import save

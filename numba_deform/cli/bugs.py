@@ -8,7 +8,7 @@ from ..course.bugs import BUGS
 from ..course.bugs.gpu import run_on_gpu
 from ..engines.cpu import SimFault, explore, simulate
 from ..engines.cpu.schedules.explore import LIMIT
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from .commands import RIGHT
 from .keys import UsageError, simulation_options
 from .output import console, in_words, say, verdict

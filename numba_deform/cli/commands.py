@@ -5,8 +5,8 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 
-from ..engines.garbage import no_collections
-from ..engines.words import closest
+from ..engines.gc_pauses import no_collections
+from ..engines.suggestions import closest
 from . import keys
 from .keys import COUNT, FLAG, TEXT, WHOLE, Key, UsageError, one_of, parse_pairs, split_pairs
 

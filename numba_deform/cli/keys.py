@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..device.limits import MAX_REGISTERS
+from ..engines.suggestions import closest
 from ..engines.waivers import WAIVERS
 from ..engines.waivers import names as waivers
-from ..engines.words import closest
 from ..measure.parameters import COUNT, FLAG, REAL, TEXT, WHOLE, Kind, kind_of, one_of, whole_numbers
 
 _PACKAGE = Path(__file__).parents[1]

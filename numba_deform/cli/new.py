@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from .commands import RIGHT
 from .keys import UsageError
 from .output import say

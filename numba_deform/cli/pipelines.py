@@ -14,9 +14,9 @@ from ..engines.faults import WrongResult
 from ..engines.gpu.device import GpuMissing
 from ..engines.gpu.in_place import has_guarded_form, run_launch
 from ..kernels.budget import Budget
+from ..kernels.parts.config import SharedBytes
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError
-from ..kernels.shared.config import SharedBytes
 from ..measure import pipelines as measure
 from ..measure.bench import Entry
 from ..measure.parameters import kind_of, show

@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from ..compiler.sass import ToolMissing, inspect_kernel
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from ..kernels.pipelines import PIPELINES
 from ..kernels.registry import VARIANTS
 from ..measure.parameters import show

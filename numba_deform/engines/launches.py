@@ -13,7 +13,7 @@ from ..compiler import Kernel
 from ..compiler.rewrite import rebind
 from ..device.limits import AMPERE, HOPPER
 from ..device.ptx import Intrinsic
-from . import declared
+from . import argument_types
 from .faults import WrongResult
 from .tensormap import TensorMapArray
 from .wrong_places import difference
@@ -83,7 +83,7 @@ class Launch:
         by_name = dict(zip(self.kernel.parameters, self.args, strict=True))
         if isinstance(self.kernel, Kernel):
             for name, arg, kind in zip(by_name, self.args, self.kernel.signature.args, strict=True):
-                declared.check(name, arg, kind)
+                argument_types.check(name, arg, kind)
         for name in (*self.expected, *self.initial):
             if name not in by_name:
                 raise ValueError(f"expected names {name}, and {self.kernel.name} has the parameters "

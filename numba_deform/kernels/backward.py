@@ -28,11 +28,11 @@ from ..device.memory import (
     st_global_v2,
 )
 from ..device.sync import shfl_sync_bfly_f32, shfl_sync_idx_b32, shfl_sync_idx_f32
+from .parts.accumulate import ALL
+from .parts.config import SharedBytes, one_of
+from .parts.row import run_parts
+from .parts.sampling import HALVES, LOCATE, clamp, level_finder, load_level
 from .problem import ITEMSIZE, ConfigError
-from .shared.accumulate import ALL
-from .shared.config import SharedBytes, one_of
-from .shared.row import run_parts
-from .shared.sampling import HALVES, LOCATE, clamp, level_finder, load_level
 
 CHANNELS = 4  # of a lane: 16 bytes of sums
 SUMS = ("fp32", "fixed")

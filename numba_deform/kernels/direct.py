@@ -26,12 +26,12 @@ from ..device.memory import (
     st_shared_b32,
 )
 from ..device.sync import shfl_sync_idx_b32
+from .parts.accumulate import ALL, ARITHMETIC
+from .parts.config import Rows
+from .parts.lanes import chunk_of, lane_layout
+from .parts.row import Row, row_parts
+from .parts.sampling import clamp, corner_weights, load_level
 from .problem import ITEMSIZE
-from .shared.accumulate import ALL, ARITHMETIC
-from .shared.config import Rows
-from .shared.lanes import chunk_of, lane_layout
-from .shared.row import Row, row_parts
-from .shared.sampling import clamp, corner_weights, load_level
 
 GATE_WORDS = 2  # at ``gate``: how many samples lie outside windows, with FAR; how many blocks' rows are taken
 FAR = 1 << 31  # the bit by which another kernel leaves its work to this one

@@ -31,11 +31,11 @@ from ..device.pipeline import (
     wait,
 )
 from ..device.sync import fence_mbarrier_init
+from .parts.config import Boxes, one_of
+from .parts.lanes import lane_layout
+from .parts.row import item_count, item_row, items, row_parts
+from .parts.tiles import dump_of, stage_layout, tile_parts
 from .problem import ConfigError
-from .shared.config import Boxes, one_of
-from .shared.lanes import lane_layout
-from .shared.row import item_count, item_row, items, row_parts
-from .shared.tiles import dump_of, stage_layout, tile_parts
 from .tma import ring_barriers, shared_bytes, tma_parts
 
 

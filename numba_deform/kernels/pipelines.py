@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from typing import Generic, ParamSpec
 
 from ..engines.launches import Launch
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from .problem import ConfigError
 
 P = ParamSpec("P")

@@ -7,8 +7,8 @@ from numba import cuda, float32, int32, uint32
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32, rem_u32
 from ..device.memory import global_at, ld_global_nc_v4, st_global_b32, st_global_v4
+from .parts.sampling import load_level, locate, number_loader
 from .problem import ITEMSIZE
-from .shared.sampling import load_level, locate, number_loader
 
 THREADS = 64
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from ..compiler import built
 from ..device.limits import AMPERE, HOPPER
 from ..device.memory import dynamic_bytes
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from . import direct, persistent, tile, tma, warp_specialized, window
 from .direct import Direct
 from .persistent import Persistent

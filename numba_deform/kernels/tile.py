@@ -29,13 +29,13 @@ from ..device.memory import (
 )
 from ..device.pipeline import first_state, make_advance
 from ..device.sync import shfl_sync_idx_b32
+from .parts.accumulate import ALL
+from .parts.config import LayoutBytes, Staged, one_of
+from .parts.lanes import chunk_of, lane_layout
+from .parts.row import item_row, items, row_parts
+from .parts.sampling import load_level
+from .parts.tiles import dump_of, stage_layout, tile_parts
 from .problem import ITEMSIZE, ConfigError
-from .shared.accumulate import ALL
-from .shared.config import LayoutBytes, Staged, one_of
-from .shared.lanes import chunk_of, lane_layout
-from .shared.row import item_row, items, row_parts
-from .shared.sampling import load_level
-from .shared.tiles import dump_of, stage_layout, tile_parts
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,12 @@ from ..device.tma import (
     fence_proxy_tensormap_acquire_sys,
     prefetch_tensormap,
 )
+from .parts.config import Boxes, SharedBytes, one_of
+from .parts.lanes import lane_layout
+from .parts.row import item_row, items, row_parts
+from .parts.sampling import load_level
+from .parts.tiles import dump_of, stage_layout, tile_parts
 from .problem import ConfigError
-from .shared.config import Boxes, SharedBytes, one_of
-from .shared.lanes import lane_layout
-from .shared.row import item_row, items, row_parts
-from .shared.sampling import load_level
-from .shared.tiles import dump_of, stage_layout, tile_parts
 
 
 @dataclass(frozen=True)

@@ -56,13 +56,13 @@ from ..device.pipeline import (
 )
 from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
 from ..device.sync import fence_mbarrier_init, fence_proxy_async, lane, warp
+from .parts.accumulate import ALL, ARITHMETIC
+from .parts.config import Boxes, SharedBytes, at_least_one, one_of
+from .parts.lanes import lane_layout
+from .parts.row import Raw, Run, item_count, item_row, items, row_parts, run_parts
+from .parts.sampling import corner_weights, load_level, number_loader
+from .parts.tiles import dump_of, stage_layout, tile_parts
 from .problem import ITEMSIZE, ConfigError
-from .shared.accumulate import ALL, ARITHMETIC
-from .shared.config import Boxes, SharedBytes, at_least_one, one_of
-from .shared.lanes import lane_layout
-from .shared.row import Raw, Run, item_count, item_row, items, row_parts, run_parts
-from .shared.sampling import corner_weights, load_level, number_loader
-from .shared.tiles import dump_of, stage_layout, tile_parts
 from .tma import map_parts
 
 MAX_SPECIALIZED_WARPS = 16

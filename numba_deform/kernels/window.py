@@ -46,8 +46,8 @@ from ..device.pipeline import Ring, acquire, commit, first_state, full_barrier, 
 from ..device.sync import bar_sync, fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
+from .parts.config import SharedBytes, at_least_one, one_of, with_arithmetic
 from .problem import ITEMSIZE, ConfigError
-from .shared.config import SharedBytes, at_least_one, one_of, with_arithmetic
 from .tma import map_parts
 from .window_probe import corner_parts, probe_bytes, probing
 from .window_rows import CORNER_BYTES, choice, consumer, item_of, layout, samples_bytes, window_bytes

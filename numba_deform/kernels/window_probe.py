@@ -20,9 +20,9 @@ from ..device.integer import quotient
 from ..device.memory import global_at, ld_global_nc_v4, ld_shared_v4, shared_at, st_global_v2, st_shared_v4
 from ..device.sync import lane, shfl_sync_bfly_f32, warp
 from .direct import FAR
+from .parts.accumulate import ALL
+from .parts.sampling import load_level, number_loader
 from .problem import ITEMSIZE
-from .shared.accumulate import ALL
-from .shared.sampling import load_level, number_loader
 from .window_fit import PROBED_ROWS, REACH, SPREAD
 from .window_rows import choice
 

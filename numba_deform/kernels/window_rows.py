@@ -22,10 +22,10 @@ from ..device.memory import (
 )
 from ..device.pipeline import first_state, make_advance, release, wait
 from ..device.sync import lane, shfl_sync_idx_b32, warp
+from .parts.accumulate import ALL, ARITHMETIC
+from .parts.row import run_parts, sum_parts
+from .parts.sampling import clamp, corner_weights, load_level, locate
 from .problem import ITEMSIZE
-from .shared.accumulate import ALL, ARITHMETIC
-from .shared.row import run_parts, sum_parts
-from .shared.sampling import clamp, corner_weights, load_level, locate
 
 # What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
 Item = namedtuple("Item", "batch head cell count")

@@ -19,13 +19,13 @@ from ..attention.request import pick_variant
 from ..compiler import built
 from ..compiler.cache import shared_directory
 from ..engines.gpu.launch import launch, time_launches
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_of_this_process, is_registered, load, loaded_files
 from ..kernels.window_fit import look, probed_samples
 from ..workloads.presets import PRESETS, preset
-from . import ceilings, counters, peers, record
+from . import baselines, ceilings, counters, record
 from .case import case_of, case_on
 from .parameters import parse_like, show
 from .predict import emulate_bound, predict, resident_blocks
@@ -357,11 +357,11 @@ def _count_all(workload, entry_rows, seed, limit, progress):
 
 def _prepare_peer(case, name):
     """(row, function or None): absent peers and failing ones get ``error_text``."""
-    row = {"kind": "peer", "variant": peers.peer_of(name).label(name, case.problem.constants.dtype)}
+    row = {"kind": "peer", "variant": baselines.peer_of(name).label(name, case.problem.constants.dtype)}
     try:
-        run = peers.prepare(name, case.inputs, case.on_gpu.inputs)
+        run = baselines.prepare(name, case.inputs, case.on_gpu.inputs)
         row["error"] = case.error(run())
-    except peers.NotInstalled as error:
+    except baselines.NotInstalled as error:
         return row | {"absent": True, "error_text": str(error)}, None
     except Exception as error:
         return row | {"error_text": explain(error)}, None

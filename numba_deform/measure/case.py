@@ -11,7 +11,7 @@ from ..attention.reference import Exact
 from ..attention.request import pick_variant
 from ..engines.gpu.device import DeviceArray, find_gpu
 from ..kernels.direct import GATE_WORDS
-from . import peers
+from . import baselines
 
 
 class Case:
@@ -68,7 +68,7 @@ class Case:
     @functools.cached_property
     def exact(self):
         """The float64 output: all of it on the GPU with PyTorch, else an ``Exact`` of NumPy's."""
-        return peers.float64_output(self.inputs) if self.torch else Exact.of(self.inputs)
+        return baselines.float64_output(self.inputs) if self.torch else Exact.of(self.inputs)
 
     def error(self, out):
         """||out - exact|| / ||exact||; NaN if an element was not written. ``out`` is NumPy's, with PyTorch
@@ -76,7 +76,7 @@ class Case:
         if not self.torch:
             return float(self.exact.error(out))
         if isinstance(out, np.ndarray):
-            out = peers.tensor_of(DeviceArray.of(self.gpu, out))
+            out = baselines.tensor_of(DeviceArray.of(self.gpu, out))
         return float((out.double() - self.exact).norm() / self.exact.norm())
 
 

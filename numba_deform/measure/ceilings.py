@@ -51,9 +51,9 @@ from ..engines.gpu.device import DeviceArray
 from ..engines.gpu.launch import launch, resident_blocks
 from ..kernels import tma as tma_kernel
 from ..kernels.level_maps import level_maps
+from ..kernels.parts.sampling import load_level
 from ..kernels.problem import ITEMSIZE, ConfigError
 from ..kernels.registry import variant
-from ..kernels.shared.sampling import load_level
 from .record import spread
 
 # Knuth's MMIX multiplier is 64 bits wide; these are the 32-bit ones of Numerical Recipes.

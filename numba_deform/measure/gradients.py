@@ -16,7 +16,7 @@ from ..attention import gradients
 from ..attention.reference import TOLERANCE, reference_gradients
 from ..compiler.cache import shared_directory
 from ..engines.gpu.device import DeviceArray
-from . import bench, ceilings, peers, record, scatter
+from . import baselines, bench, ceilings, record, scatter
 from .bench import PEER_TOLERANCE, Entry
 from .case import case_on
 from .worker import explain
@@ -83,7 +83,7 @@ class _Workload:
         progress(f"{workload.name}: gradients in float64")
         inputs = self.case.inputs
         if self.case.torch:
-            self.exact = peers.float64_gradients(inputs, peers.on_gpu(self.given))
+            self.exact = baselines.float64_gradients(inputs, baselines.on_gpu(self.given))
             self._stream, self._pool = self.case.torch.cuda.Stream(), self.case.torch.cuda.graph_pool_handle()
         else:
             self.exact = reference_gradients(
@@ -129,7 +129,7 @@ class _Workload:
     def add_peer(self, name):
         """Check the operator of this package (OWN, OWN_DETERMINISTIC) or a peer, and note its passes."""
         is_own = name in (OWN, OWN_DETERMINISTIC)
-        peer = peers.Peer(_own) if is_own else peers.peer_of(name)
+        peer = baselines.Peer(_own) if is_own else baselines.peer_of(name)
         dtype = self.case.problem.constants.dtype
         row = self._row("operator" if is_own else "peer", peer.label(name, dtype))
         limits = {**dict.fromkeys(NAMES, PEER_TOLERANCE), "locations": PEER_LOCATIONS}
@@ -139,7 +139,7 @@ class _Workload:
             passes = self._prepared(name, peer, row, limits)
             if "error_text" not in row:
                 self._jobs += [(row, which, run) for which, run in passes.items()]
-        except peers.NotInstalled as error:
+        except baselines.NotInstalled as error:
             row |= {"absent": True, "error_text": str(error)}
         except Exception as error:
             row["error_text"] = explain(error)
@@ -151,14 +151,14 @@ class _Workload:
         """``{pass: function without arguments}`` after a check, whose figures go into the row."""
         torch = self.case.torch
         if torch is None:
-            raise peers.NotInstalled(f"{name} is not installed: PyTorch is missing, or sees no GPU")
+            raise baselines.NotInstalled(f"{name} is not installed: PyTorch is missing, or sees no GPU")
         inputs = self.case.inputs
-        levels = peers.geometry(inputs.spatial_shapes, inputs.level_start_index, len(inputs.value))
-        call = peers.made(name, peer, levels)
-        given = peers.on_gpu(self.given)
-        learning = peers.tensors_for(peer, self.case.on_gpu.inputs)
+        levels = baselines.geometry(inputs.spatial_shapes, inputs.level_start_index, len(inputs.value))
+        call = baselines.made(name, peer, levels)
+        given = baselines.on_gpu(self.given)
+        learning = baselines.tensors_for(peer, self.case.on_gpu.inputs)
         if name in (OWN, OWN_DETERMINISTIC):  # which needs no conversion of the locations
-            learning = [peers.tensor_of(array) for array in self.case.on_gpu.inputs]
+            learning = [baselines.tensor_of(array) for array in self.case.on_gpu.inputs]
         learning = [tensor.detach().requires_grad_() for tensor in learning]
         given = given.to(learning[0].dtype)
 
@@ -266,7 +266,7 @@ def run_kernel(case, bound, given):
 def readable(case, array):
     """The numbers of a kernel's array: a copy as a tensor where the case has PyTorch, else NumPy's."""
     if case.torch:
-        return peers.tensor_of(array).clone()
+        return baselines.tensor_of(array).clone()
     return array.to_numpy() if case.gpu else array
 
 

@@ -114,10 +114,10 @@ def predict(run, constants=HOPPER, repeats=1):
     ``repeats``: how many such launches one after the other make the whole, with other arrays each."""
     traces, done = run.traces, len(run.traces.blocks)
     mine = run.blocks / SMS if run.blocks > run.resident * SMS else done
-    far, fetch = _far(traces, mine / done * SMS, repeats, constants), _fetch(traces, constants)
-    sm = Sm(run.listing, L1(traces.l1_bytes), far, constants, fetch)
+    far = _memory_share(traces, mine / done * SMS, repeats, constants)
+    sm = Sm(run.listing, L1(traces.l1_bytes), far, constants, _map_fetch_cycles(traces, constants))
     total = sm.run(traces.blocks, run.resident)
-    cycles = total if mine <= done else _longer(sm.ends, run.resident, mine)
+    cycles = total if mine <= done else _extrapolate(sm.ends, run.resident, mine)
     issue, quarters = sm.busy.pop("issue"), ("alu", "fma", "fp64", "xu", "tensor", "uniform", "cbu")
     busy = {unit: cycle / total / (QUARTERS if unit in quarters else 1) for unit, cycle in sm.busy.items()}
     for unit in ("lsu", "tma"):  # instructions alone; the work is the data path's, the copy engine's
@@ -140,7 +140,7 @@ def write_clocks(kernel, grid, args, shared_bytes, marks, block, cluster=None):
             written[:, 0], written[:, 1] = times & 0xFFFFFFFF, times >> 32
 
 
-def _longer(ends, resident, blocks):
+def _extrapolate(ends, resident, blocks):
     """Cycles of so many blocks, by when those that were played have ended: between the first round and the last
     one, which has no blocks behind it, at their rate."""
     begin, end = resident - 1, len(ends) - resident - 1
@@ -150,7 +150,7 @@ def _longer(ends, resident, blocks):
     return ends[begin] + rate * (blocks - 2 * resident) + ends[-1] - ends[end]
 
 
-def _far(traces, scale, repeats, constants):
+def _memory_share(traces, scale, repeats, constants):
     """A function of an address: what share of what is asked of L2 there comes from memory. Nothing, if L2 holds
     all arrays and the launch comes again and again; else each byte once."""
     if sum(traces.sizes) * repeats <= constants.l2_size:
@@ -160,7 +160,7 @@ def _far(traces, scale, repeats, constants):
     return lambda address: shares[max(bisect_right(traces.starts, address) - 1, 0)]
 
 
-def _fetch(traces, constants):
+def _map_fetch_cycles(traces, constants):
     """A function of a tensor map's address: the cycles in which the copy engine fetches it. Of an array of maps
     the blocks of this SM use a part; such a part of the SMs then fetches one of them at a time."""
     entries = (entry for block in traces.blocks for trace in block for entry in trace if type(entry) is tuple)

@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from ..kernels.registry import VARIANTS, current_name
 from ..workloads.presets import PRESETS
 from .parameters import show

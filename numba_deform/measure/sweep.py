@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..attention.request import pick_variant
 from ..compiler.cache import shared_directory
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError
 from ..kernels.registry import VARIANTS, is_of_this_process, source_of

@@ -15,7 +15,7 @@ from torch import nn
 
 from ..kernels.problem import level_starts, pixel_centres
 from ..workloads.presets import preset
-from . import bench, peers, record
+from . import baselines, bench, record
 from .gradients import OWN, peak_bytes, relative_error
 from .worker import explain
 
@@ -148,7 +148,7 @@ def _rows(gpu, workload, names, repeats, seed, warm_up, progress):
             row["peak_bytes"] = peak_bytes(torch, training.step)
             if "error_text" not in row:
                 jobs.append((row, training.step))
-        except peers.NotInstalled as error:
+        except baselines.NotInstalled as error:
             row |= {"absent": True, "error_text": str(error)}
         except Exception as error:
             row["error_text"] = explain(error)
@@ -167,16 +167,16 @@ def _rows(gpu, workload, names, repeats, seed, warm_up, progress):
 
 
 def training_with(workload, name, dtype, seed=1, device="cuda", layers=LAYERS):
-    """The :class:`Training` with a peer's operator, or this package's (OWN); raises peers.NotInstalled."""
-    levels = peers.geometry(workload.levels, level_starts(workload.levels), workload.batch, device)
+    """The :class:`Training` with a peer's operator, or this package's (OWN); raises baselines.NotInstalled."""
+    levels = baselines.geometry(workload.levels, level_starts(workload.levels), workload.batch, device)
     if name == OWN:
         from ..torch import ms_deform_attn
 
         def sample(value, locations, weights):
             return ms_deform_attn(value, levels.shapes_list, levels.starts_list, locations, weights)
     else:
-        peer = peers.peer_of(name)
-        call = peers.made(name, peer, levels)
+        peer = baselines.peer_of(name)
+        call = baselines.made(name, peer, levels)
 
         def sample(value, locations, weights):
             if not peer.in_float32:

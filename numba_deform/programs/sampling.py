@@ -34,7 +34,7 @@ def gaps(numbers, stop):
     return [(first, end) for first, end in zip(starts, ends, strict=True) if first < end]
 
 
-class Rest:
+class UnjudgedBlocks:
     """The blocks of a launch that are not judged. NotRunnable where they cannot be run without the engine."""
 
     kept = {}  # (function, types): Unchecked, or the words of NotRunnable

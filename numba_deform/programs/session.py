@@ -19,7 +19,7 @@ from ..engines.waivers import names as waivers
 from .callers import program_line
 from .children import keep, watched
 from .progress import Progress
-from .sampling import LARGE, NotRunnable, Rest, sample
+from .sampling import LARGE, NotRunnable, UnjudgedBlocks, sample
 from .summary import text
 
 TURN = threading.RLock()  # a launch at a time; ONE_AT_A_TIME goes to its workers while it waits
@@ -178,7 +178,7 @@ class Session:
         if isinstance(fault, (Deadlock, Livelock, Unfinished)):
             return "it cannot end"
         with contextlib.suppress(NotRunnable):
-            Rest(launched)((), lambda blocks: None, cores=1)
+            UnjudgedBlocks(launched)((), lambda blocks: None, cores=1)
             return ""
         try:
             grid = PreparedLaunch(
@@ -212,7 +212,7 @@ class Session:
         if self.all or self.explored:
             return None
         try:
-            return Rest(launched)
+            return UnjudgedBlocks(launched)
         except NotRunnable as error:
             self.whole[name] = str(error)
             return None

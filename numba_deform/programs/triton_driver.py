@@ -28,7 +28,7 @@ from unittest import mock
 from ..device.limits import SHARED_LIMIT
 from ..engines.cpu.frontends.arguments import extents
 from ..engines.cpu.frontends.ptx.compilers.triton_kernels import TritonKernel
-from ..engines.garbage import kept
+from ..engines.gc_pauses import kept
 from ..engines.launches import PATTERN
 
 CAPABILITY, MULTIPROCESSORS = (9, 0), 132

@@ -1,4 +1,4 @@
-"""A kernel as machine code of the CPU by Numba itself, with no rule checked but the bounds of arrays.
+"""Runs a kernel natively, compiled by Numba for the CPU, and checks nothing but the bounds of arrays.
 
     run = Unchecked(function, kinds)       # NotRunnable where it cannot be run so
     bad = run(grid, block, args, dynamic_bytes, ranges)

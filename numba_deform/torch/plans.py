@@ -14,7 +14,7 @@ from ..attention.auto import launches
 from ..attention.bind import encoded_maps
 from ..attention.checks import check_problem
 from ..attention.launch import GATE_BYTES
-from ..attention.once import made_once
+from ..attention.memo import made_once
 from ..device.limits import HOPPER
 from ..engines.gpu.device import beside_captures, find_gpu, is_capturing, require
 from ..engines.gpu.launch import ArgumentBlock, ready_launch

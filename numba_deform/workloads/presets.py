@@ -5,7 +5,7 @@ import operator
 
 import numpy as np
 
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from ..kernels.problem import level_sizes
 from .workload import Workload, WorkloadError, halved, whole_number
 

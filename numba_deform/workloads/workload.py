@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..engines.words import closest
+from ..engines.suggestions import closest
 from ..kernels.problem import NUMPY_DTYPES, interior_rows, level_sizes, level_starts, pixel_centres
 
 PATTERNS = ("seed", "uniform", "local")

@@ -20,7 +20,7 @@ from numba import cuda
 
 import numba_deform as nd
 from numba_deform.cli import main
-from numba_deform.engines import garbage
+from numba_deform.engines import gc_pauses
 from numba_deform.engines.cpu import SimFault
 from numba_deform.programs.triton_driver import Awaited
 
@@ -573,7 +573,7 @@ def test_a_module_that_is_looked_for_before_it_is_imported(tmp_path, monkeypatch
     seen = []
     awaited = Awaited("looked_for", lambda module: seen.append(module.x))
     monkeypatch.setattr(sys, "meta_path", [awaited, *sys.meta_path])
-    monkeypatch.setattr(garbage, "_is_frozen", False)
+    monkeypatch.setattr(gc_pauses, "_is_frozen", False)
     try:
         assert importlib.util.find_spec("looked_for") and seen == []
         importlib.import_module("looked_for")

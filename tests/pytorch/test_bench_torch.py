@@ -16,7 +16,7 @@ from numba_deform import preset  # noqa: E402
 from numba_deform.attention.gradients import sums_shape  # noqa: E402
 from numba_deform.cli import COMMANDS  # noqa: E402
 from numba_deform.cli import bench as commands  # noqa: E402
-from numba_deform.measure import bench, gradients, peers, report, scatter, training  # noqa: E402
+from numba_deform.measure import baselines, bench, gradients, report, scatter, training  # noqa: E402
 from numba_deform.measure.case import Case  # noqa: E402
 from numba_deform.measure.ceilings import Trial  # noqa: E402
 
@@ -50,7 +50,7 @@ def gpu(monkeypatch):
     def times(gpu, runs, repeats, warm_up):
         return [[float(i + 1)] * repeats for i in range(len(runs))]
 
-    geometry = peers.geometry
+    geometry = baselines.geometry
     for name, stand_in in {
         "Stream": lambda: types.SimpleNamespace(wait_stream=lambda other: None), "CUDAGraph": Graph,
         "current_stream": lambda: types.SimpleNamespace(wait_stream=lambda other: None), "graph": capture,
@@ -59,9 +59,9 @@ def gpu(monkeypatch):
         **dict.fromkeys(("synchronize", "empty_cache", "reset_peak_memory_stats"), lambda: None),
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr(peers, "on_gpu", torch.from_numpy)
-    monkeypatch.setattr(peers, "tensor_of", torch.from_numpy)
-    monkeypatch.setattr(peers, "geometry", lambda *levels: geometry(*levels[:3], "cpu"))
+    monkeypatch.setattr(baselines, "on_gpu", torch.from_numpy)
+    monkeypatch.setattr(baselines, "tensor_of", torch.from_numpy)
+    monkeypatch.setattr(baselines, "geometry", lambda *levels: geometry(*levels[:3], "cpu"))
     monkeypatch.setattr(bench, "time_round_by_round", times)
     monkeypatch.setattr(bench, "compile_ahead", lambda *_: None)
     monkeypatch.setattr(gradients, "case_on", pretended_case)
@@ -82,7 +82,7 @@ def pretended_case(gpu, workload, seed):
 def right_gradients(case, bound, given):
     """What run_kernel returns."""
     assert sums_shape(case.problem, bound.config.sums)
-    found = peers.float64_gradients(case.inputs, torch.from_numpy(given))
+    found = baselines.float64_gradients(case.inputs, torch.from_numpy(given))
     if bound.config.threads == 64:
         found[1] = 0 * found[1]
     return found, lambda: None, None
@@ -98,7 +98,7 @@ def bound(monkeypatch):
 
 
 def eager_with_wrong_slopes(value, shapes, starts, locations, weights, step):
-    out = peers.sample_levels(value, shapes.tolist(), locations.detach(), weights)
+    out = baselines.sample_levels(value, shapes.tolist(), locations.detach(), weights)
     return out + 0 * locations.sum()
 
 
@@ -147,7 +147,7 @@ def test_what_graphs_read_stays_where_it_is(gpu, bound, monkeypatch):
 
     def make(levels):
         def run(value, locations, weights):
-            out = peers.sample_levels(value, levels.shapes_list, locations, weights)
+            out = baselines.sample_levels(value, levels.shapes_list, locations, weights)
             made.extend(map(weakref.ref, (value, locations, out)))
             return out
 
@@ -158,7 +158,7 @@ def test_what_graphs_read_stays_where_it_is(gpu, bound, monkeypatch):
         alive.extend(one() is not None for one in made[:3])
         return [[1.0] for _ in runs]
 
-    monkeypatch.setitem(peers.PEERS, "single", peers.Peer(make, in_float32=True))
+    monkeypatch.setitem(baselines.PEERS, "single", baselines.Peer(make, in_float32=True))
     monkeypatch.setattr(bench, "time_round_by_round", times)
     half = TINY.replace(dtype="float16", location_dtype="float32")
     gradients.bench_gradients(gpu, [half], (), repeats=1, peer_names=["single"])
@@ -193,11 +193,11 @@ def test_peers_that_compute_in_float32_alone(gpu, bound, monkeypatch):
     def make(levels):
         def run(value, locations, weights):
             seen.extend([value.dtype, locations.dtype, weights.dtype])
-            return peers.sample_levels(value, levels.shapes_list, locations, weights)
+            return baselines.sample_levels(value, levels.shapes_list, locations, weights)
 
         return run
 
-    monkeypatch.setitem(peers.PEERS, "single", peers.Peer(make, in_float32=True))
+    monkeypatch.setitem(baselines.PEERS, "single", baselines.Peer(make, in_float32=True))
     half = TINY.replace(dtype="float16", location_dtype="float32")
     *_, row = gradients.bench_gradients(gpu, [half], (), repeats=1, peer_names=["single"])["rows"]
     assert row["variant"] == "single in float32" and set(seen) == {torch.float32} and row["error"] < 1e-5
@@ -206,26 +206,26 @@ def test_peers_that_compute_in_float32_alone(gpu, bound, monkeypatch):
 def test_deformable_detrs_extension(monkeypatch):
     """Its two functions make one with gradients."""
     inputs = TINY.generate(0)
-    levels = peers.geometry(inputs.spatial_shapes, inputs.level_start_index, 2, "cpu")
+    levels = baselines.geometry(inputs.spatial_shapes, inputs.level_start_index, 2, "cpu")
 
     def forward(value, shapes, starts, locations, weights, step):
         assert step == 2 and torch.equal(shapes, levels.shapes) and torch.equal(starts, levels.starts)
-        return peers.sample_levels(value, shapes.tolist(), locations, weights)
+        return baselines.sample_levels(value, shapes.tolist(), locations, weights)
 
     def backward(value, shapes, starts, locations, weights, given, step):
         tensors = [t.detach().requires_grad_() for t in (value, locations, weights)]
         with torch.enable_grad():
-            out = peers.sample_levels(tensors[0], shapes.tolist(), *tensors[1:])
+            out = baselines.sample_levels(tensors[0], shapes.tolist(), *tensors[1:])
         return list(torch.autograd.grad(out, tensors, given))
 
     module = types.SimpleNamespace(ms_deform_attn_forward=forward, ms_deform_attn_backward=backward)
     monkeypatch.setitem(sys.modules, "MultiScaleDeformableAttention", module)
-    call = peers.made("Deformable-DETR extension", peers.PEERS["Deformable-DETR extension"], levels)
+    call = baselines.made("Deformable-DETR extension", baselines.PEERS["Deformable-DETR extension"], levels)
     arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
     tensors = [torch.from_numpy(a).requires_grad_() for a in arrays]
     given = torch.randn(2, 5, 64)
     found = torch.autograd.grad(call(*tensors), tensors, given)
-    out = peers.sample_levels(tensors[0], levels.shapes_list, *tensors[1:])
+    out = baselines.sample_levels(tensors[0], levels.shapes_list, *tensors[1:])
     wanted = torch.autograd.grad(out, tensors, given)
     assert all(map(torch.equal, found, wanted))
 
@@ -307,10 +307,10 @@ def test_the_commands(what, gpu, bound, small_step, monkeypatch, tmp_path, capsy
 def test_float64_gradients_are_the_reference(monkeypatch):
     from numba_deform.attention.reference import reference_gradients
 
-    monkeypatch.setattr(peers, "on_gpu", torch.from_numpy)
+    monkeypatch.setattr(baselines, "on_gpu", torch.from_numpy)
     inputs = TINY.generate(3)
     given = np.random.default_rng(0).standard_normal((2, 5, 64))
     wanted = reference_gradients(inputs.value, inputs.spatial_shapes, inputs.level_start_index,
                                  inputs.sampling_locations, inputs.attention_weights, given)  # fmt: skip
-    for found, exact in zip(peers.float64_gradients(inputs, torch.from_numpy(given)), wanted, strict=True):
+    for found, exact in zip(baselines.float64_gradients(inputs, torch.from_numpy(given)), wanted, strict=True):
         assert gradients.relative_error(found.numpy(), exact) < 1e-12

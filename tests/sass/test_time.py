@@ -253,7 +253,8 @@ def test_a_map_that_few_sms_use_is_fetched_sooner():
         return 0, work(copied=8, size=256, map=map)
 
     trace = [asks(1024), asks(1024 + 128), asks(4096), asks(None), asks(20), (1, work(map=1024 + 256))]
-    fetch = predicting._fetch(Traces([[trace], [[asks(1024)]]], [1024, 4096], [8 * 128, 128], [0, 0], 0), C)
+    traces = Traces([[trace], [[asks(1024)]]], [1024, 4096], [8 * 128, 128], [0, 0], 0)
+    fetch = predicting._map_fetch_cycles(traces, C)
     assert [fetch(map) / C.tma_map for map in (1024, 1024 + 128, 4096, 20)] == [0.25, 0.25, 1, 1]
     listing = code(LOAD, EXIT)
     assert play(listing, [asks(None), 1]).tma == pytest.approx(C.reach + C.tma_least)
@@ -353,10 +354,10 @@ def test_what_comes_from_memory():
     """Each byte once, unless L2 holds everything. Mutants: never; each access."""
     large, small = int(C.l2_size), 1000
     traces = Traces([], [0, 2 * large], [large, small], [large // 2, 10 * small], 0)
-    far = predicting._far(traces, 4, 1, C)
+    far = predicting._memory_share(traces, 4, 1, C)
     assert far(5) == pytest.approx(0.5)
     assert far(2 * large + 5) == pytest.approx(1 / 40)
-    assert predicting._far(Traces([], [0], [small], [small], 0), 4, 1, C) is None
+    assert predicting._memory_share(Traces([], [0], [small], [small], 0), 4, 1, C) is None
 
 
 def test_what_binds_and_where():

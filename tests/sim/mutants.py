@@ -45,7 +45,7 @@ KERNELS = ("tma", "persistent", "warp_specialized")
 # The files that are mutated, so that each comes after those it imports from; and the kernels they are in.
 FILES = {
     "numba_deform.device.pipeline": KERNELS,
-    "numba_deform.kernels.shared.tiles": KERNELS,
+    "numba_deform.kernels.parts.tiles": KERNELS,
     "numba_deform.kernels.tma": KERNELS,
     "numba_deform.kernels.persistent": ("persistent",),
     "numba_deform.kernels.warp_specialized": ("warp_specialized",),
@@ -82,7 +82,7 @@ FUNCTIONS = """
     sample_of slot_at block_layout acquire_stage release_stage
 """.split()
 # In tiles.py only what tells the copies where and how much.
-ONLY = {"numba_deform.kernels.shared.tiles": ("bytes", "stage_layout", "runs_of", "slot_of")}
+ONLY = {"numba_deform.kernels.parts.tiles": ("bytes", "stage_layout", "runs_of", "slot_of")}
 
 # In the backward kernel a line is about what lanes do together if it stands in one of these, or calls one.
 TOGETHER = """

@@ -30,7 +30,7 @@ from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import Report, SimFault, simulate
 from numba_deform.engines.cpu.machine.thread import Thread
-from numba_deform.engines.garbage import short_collections
+from numba_deform.engines.gc_pauses import short_collections
 from numba_deform.engines.launches import Launch
 
 u64, i32 = types.uint64, types.int32

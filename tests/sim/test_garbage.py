@@ -7,9 +7,9 @@ import pytest
 from numba import cuda, float32
 
 import numba_deform as nd
-from numba_deform.engines import garbage
+from numba_deform.engines import gc_pauses
 from numba_deform.engines.cpu.machine import block
-from numba_deform.engines.garbage import SELDOM, kept, short_collections
+from numba_deform.engines.gc_pauses import SELDOM, kept, short_collections
 
 
 @pytest.mark.parametrize(("before", "inside"), [(700, SELDOM), (2 * SELDOM, 2 * SELDOM), (0, 0)])
@@ -29,7 +29,7 @@ def test_inside_it_collects_seldom_and_afterwards_as_before(before, inside):
 
 def test_what_is_kept_is_looked_at_no_more(monkeypatch):
     """And a run leaves it so."""
-    monkeypatch.setattr(garbage, "_is_frozen", False)
+    monkeypatch.setattr(gc_pauses, "_is_frozen", False)
     try:
         with kept():
             assert not gc.isenabled()

@@ -35,12 +35,12 @@ from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.cpu.frontends.numba_python import native_body, program
 from numba_deform.engines.cpu.machine.block import Block
 from numba_deform.engines.cpu.native.codegen import code_cache, jit, packed_halves
-from numba_deform.engines.cpu.native.forms import memory, record_table
-from numba_deform.engines.cpu.native.forms.block import NativeBlock
-from numba_deform.engines.cpu.native.forms.requests import RequestHandler
 from numba_deform.engines.cpu.native.runtime import layout
+from numba_deform.engines.cpu.native.state import memory, record_table
+from numba_deform.engines.cpu.native.state.block import NativeBlock
+from numba_deform.engines.cpu.native.state.requests import RequestHandler
 from numba_deform.engines.cpu.schedules import execution, prepared_launch
-from numba_deform.engines.garbage import short_collections
+from numba_deform.engines.gc_pauses import short_collections
 
 THREADS = 64
 NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter

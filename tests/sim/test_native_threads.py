@@ -33,8 +33,8 @@ from numba_deform.device.sync import (
 )
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
-from numba_deform.engines.cpu.native.forms.ready_queue import Draws
 from numba_deform.engines.cpu.native.runtime import layout
+from numba_deform.engines.cpu.native.state.ready_queue import Draws
 
 FULL = 0xFFFFFFFF
 SEEDS = (0, 1, 2)

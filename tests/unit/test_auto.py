@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from numba_deform.attention import auto, launch, tuned
-from numba_deform.attention.once import made_once
+from numba_deform.attention.memo import made_once
 from numba_deform.attention.tuned import Answer, Candidate
 from numba_deform.kernels import window_fit
 from numba_deform.kernels.direct import GatedDirect

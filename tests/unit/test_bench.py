@@ -21,8 +21,8 @@ from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.gpu.device import gpu_or_none
 from numba_deform.kernels.problem import ConfigError
 from numba_deform.kernels.registry import VARIANTS
+from numba_deform.measure import baselines, ceilings, gradients, record, report
 from numba_deform.measure import bench as library
-from numba_deform.measure import ceilings, gradients, peers, record, report
 from numba_deform.measure import counters as profile
 from numba_deform.measure.bench import Entry, bench, bytes_of, case_on, parse_entries, rates, workloads_of
 from numba_deform.measure.sweep import expand, sweep
@@ -830,8 +830,8 @@ def test_absent_peers_say_so():
     inputs = types.SimpleNamespace(padded=False)
     if "torch" in sys.modules:
         pytest.skip("PyTorch is installed")
-    for name in peers.PEERS:
-        with pytest.raises(peers.NotInstalled, match="not installed"):
-            peers.prepare(name, inputs, ())
+    for name in baselines.PEERS:
+        with pytest.raises(baselines.NotInstalled, match="not installed"):
+            baselines.prepare(name, inputs, ())
     with pytest.raises(ValueError, match="padded"):
-        peers.prepare("mmcv", types.SimpleNamespace(padded=True), ())
+        baselines.prepare("mmcv", types.SimpleNamespace(padded=True), ())

@@ -8,9 +8,9 @@ from numba_deform.cli.keys import UsageError
 from numba_deform.compiler.sass import ToolMissing, inspect_kernel
 from numba_deform.device.limits import LIMITS, limits_of
 from numba_deform.kernels.budget import Budget, occupancy
+from numba_deform.kernels.parts.config import SharedBytes
 from numba_deform.kernels.problem import ConfigError, Constants
 from numba_deform.kernels.registry import VARIANTS
-from numba_deform.kernels.shared.config import SharedBytes
 from numba_deform.kernels.tma import Tma
 
 SEEDS = Constants(levels=4, points=8, channels=32)

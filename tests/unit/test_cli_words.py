@@ -151,7 +151,7 @@ def test_words_are_those_of_the_modules():
     from numba_deform.engines.cpu.schedules.simulate import LANDINGS
     from numba_deform.kernels.problem import NUMPY_DTYPES
     from numba_deform.kernels.registry import VARIANTS, is_registered
-    from numba_deform.measure.peers import PEERS
+    from numba_deform.measure.baselines import PEERS
     from numba_deform.measure.sweep import WORKLOAD_FIELDS
     from numba_deform.workloads.presets import PRESETS
     from numba_deform.workloads.workload import PATTERNS

@@ -23,7 +23,7 @@ ROOMS = {"device": 4_854, "compiler": 2_170, "engines": 31_722, "programs": 2_61
          "cli": 2_732}  # fmt: skip
 # The rooms of the CPU engine, likewise, and those of its machine code.
 ENGINE = ("memory", "reports", "async_units", "machine", "native", "frontends", "schedules")
-NATIVE = ("runtime", "codegen", "forms")
+NATIVE = ("runtime", "codegen", "state")
 FRONTENDS = ("rounding", "math_functions", "threads", "ptx", "numba_python", "arguments", "program")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -132,14 +132,14 @@ LIFE = {"__init__", "attach", "here", "site", "state", "reader", "write_record",
 
 def test_forms_of_a_thread():
     from numba_deform.engines.cpu.machine.thread import Thread
-    from numba_deform.engines.cpu.native.forms.block import NativeThread
-    from numba_deform.engines.cpu.schedules.stepped_thread import UNSEEN, VISIBLE, SteppedThread
+    from numba_deform.engines.cpu.native.state.block import NativeThread
+    from numba_deform.engines.cpu.schedules.controlled_thread import UNSEEN, VISIBLE, ControlledThread
 
     def changed(form):
         return {name for name in vars(form) if hasattr(Thread, name) and not name.startswith("__")} - LIFE
 
     assert changed(NativeThread) == set()
-    assert changed(SteppedThread) == {*VISIBLE, *UNSEEN}
+    assert changed(ControlledThread) == {*VISIBLE, *UNSEEN}
 
 
 def path_of(module):

@@ -335,7 +335,7 @@ def test_a_file_of_ones_own_kernel_has_a_budget(file, capsys):
         "register(Variant(",
         """
 from dataclasses import dataclass
-from numba_deform.kernels.shared.config import SharedBytes
+from numba_deform.kernels.parts.config import SharedBytes
 
 @dataclass(frozen=True)
 class Own:

@@ -11,7 +11,7 @@ import numpy as np
 from ...engines import faults
 from ...engines.cpu import SimFault, explore, simulate
 from ...engines.cpu.reports.call_sites import line_of
-from ...engines.cpu.schedules import stepped_block
+from ...engines.cpu.schedules import controlled_block
 from ..bugs.base import Launch, poison, random_words
 from .exercise import Wrong, choice, exercise, fault_message, number, plain, require
 from .results import results
@@ -30,7 +30,7 @@ def steps_of(kernel, args, seed):
     ``kernel`` calls its intrinsics itself. Lanes that come to a line together are one step. A run that breaks a
     rule ends in the fault's name."""
     lines, first = inspect.getsourcelines(kernel.py_func)
-    steps, give_way = [], stepped_block.SteppedThread.give_way
+    steps, give_way = [], controlled_block.ControlledThread.give_way
 
     def noting(thread, operation):
         give_way(thread, operation)  # comes back when it is this thread's turn
@@ -38,7 +38,7 @@ def steps_of(kernel, args, seed):
         if step not in steps[-1:]:
             steps.append(step)
 
-    with mock.patch.object(stepped_block.SteppedThread, "give_way", noting):
+    with mock.patch.object(controlled_block.ControlledThread, "give_way", noting):
         try:
             simulate(kernel, 1, kernel.threads, args, seed=seed)
         except SimFault as fault:

@@ -8,10 +8,10 @@ import linecache
 from ...device.limits import HOPPER
 from ...engines.faults import CopyOutlivesBlock, Deadlock
 from ...engines.gpu.device import find_gpu
-from ...kernels import own
+from ...kernels import user_variants
+from ...kernels.parts.row import items
 from ...kernels.problem import ConfigError, Constants
 from ...kernels.registry import Registration, is_registered, variant
-from ...kernels.shared.row import items
 from ...measure import report, timeline
 from ...measure.bench import bench, parse_entries
 from ...measure.systems import plan_operator, run_plan
@@ -231,7 +231,7 @@ def runs_on(answer, engine=None):
         kernel, _ = answer(constants, **parameters)
         return kernel, lambda problem, resident: min(resident(), items(problem, parameters["warps"]))
 
-    with Registration(own.variant("runs-on", fetch="tma", capability=HOPPER)(persistent)):
+    with Registration(user_variants.variant("runs-on", fetch="tma", capability=HOPPER)(persistent)):
         for stages, schedules in ((2, 2), (1, 1), (4, 1)):
             for landing in LANDINGS:
                 options = {"landing": landing, "schedules": schedules}

@@ -37,7 +37,7 @@ is in flight, ``machine.progress.Progress`` draws who waits for whom, and blames
 
 **The same as machine code.** ``frontends.numba_python.native_calls`` writes the store as a call of
 ``native.runtime.access_checks``, which knows the frequent cases, and the wait as a *request*, which
-``native.runtime.mbarrier_fast_path`` answers or ``native.forms.requests.RequestHandler`` hands to the models
+``native.runtime.mbarrier_fast_path`` answers or ``native.state.requests.RequestHandler`` hands to the models
 above. Where it comes to anything but a clean end, ``schedules.prepared_launch.PreparedLaunch.run`` starts the
 schedule over, interpreted: so a verdict has one author.
 """

@@ -100,8 +100,8 @@ class Counts:
         """A fence of the tensor map at that address. For ``traces``; here nothing."""
 
     def gives(self, token, how=None):
-        """Something that a phase needs has been done, or is done when what is asked for has come: ``how`` is
-        "engine" for the copy engine, "copies" for the warp's own. For ``traces``; here nothing."""
+        """Record that an arrival or a copy contributes to a barrier's phase: ``how`` is "engine" for the copy
+        engine, "copies" for the warp's own. For ``traces``; here nothing."""
 
     def waits(self, token):
         """A warp has seen that a phase is over, as ``gives``."""

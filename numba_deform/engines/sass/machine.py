@@ -1,8 +1,8 @@
 """Blocks of a launch on the emulator: memory at once; counters of every instruction.
 
-The warps of a block, or of a cluster, are a squad. Of its lanes those go on that are furthest behind in the
-code, of all warps that are there at once: that costs little more than one warp alone, and brings warps together
-again after a branch. What uses memory or moves lanes each warp does by itself. All go on until they wait, at
+The warps of a block, or of a cluster, are a squad. Each step runs the lanes with the lowest program counter, of
+all its warps at once: that costs little more than one warp alone, and brings warps together again after a
+branch. What uses memory or moves lanes each warp does by itself. All go on until they wait, at
 most TURN instructions, so that those that poll memory do not run for ever. A squad that takes long shares the
 machine with the next one, as on a GPU. Nothing is judged: the CPU engine does that."""
 

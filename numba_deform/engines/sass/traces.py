@@ -85,7 +85,7 @@ class Traced(Counts):
         work.waits = (*work.waits, token)
 
     def noted(self, trace, number):
-        """An instruction of a warp was executed, and what was asked for since the last one was its."""
+        """Append an executed instruction to the trace, with the memory work recorded since the one before."""
         trace.append(number if self.work is None else (number, self.work))
         self.work = None
 

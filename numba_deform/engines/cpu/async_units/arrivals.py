@@ -54,7 +54,7 @@ class States:
                 f"the k-th starts at use k, from 0 on, {ring}.start(k), and advances by n.")  # fmt: skip
 
 
-class Waited:
+class MissingArrivalsReport:
     """A barrier on which threads wait, and nobody gets on. Each of ``CURES`` has a cure in words, or none."""
 
     def __init__(self, barrier):
@@ -102,7 +102,7 @@ class Waited:
         if not came:
             said += "nothing has brought any. Issue the copies of each phase that announces bytes, or arrive "
             return f"{said}without announcing any: mbarrier_arrive(bar).{self._last_source(barrier)}"
-        said = f"{barrier.block.execution.load_places.exchanged()}{said}its copies have brought {came}. "
+        said = f"{barrier.block.execution.load_checks.exchanged()}{said}its copies have brought {came}. "
         said += f"Announce {came}{' in all' * (last.times > 1)}, or issue the copies of the other "
         said += f"{barrier.tx}: a copy by a tensor map brings the box of that map."
         return said + self._last_source(barrier) * bool(self.others)

@@ -128,7 +128,7 @@ class CopyEngine:
             return swizzled
 
         if not offsets:
-            self.block.execution.load_places.add(thread, tensor, int(address), coords, dst, room)
+            self.block.execution.load_checks.add(thread, tensor, int(address), coords, dst, room)
         sources = self._global_runs(thread, tensor, *place, reads=True)
         return Box(f"TMA load at {coords}", tensor.box_bytes, room, sources, fetch, int(address))
 
@@ -167,7 +167,7 @@ class CopyEngine:
         if map is not None:
             self.maps.on_copy(thread, map, barrier.component, barrier.phase + 1)
         else:
-            block.execution.load_places.add_bulk(thread, barrier, sources[0][1])
+            block.execution.load_checks.add_bulk(thread, barrier, sources[0][1])
         for region, src, count in sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
             if region.traced:

@@ -9,7 +9,7 @@ import numpy as np
 from ....device.limits import MAX_COUNT
 from ... import faults
 from ..memory.vector_clocks import STARTED, covers_shared, merged
-from .arrivals import Waited, by_a_reader, late_announcement, none_left, too_many, unobserved
+from .arrivals import MissingArrivalsReport, by_a_reader, late_announcement, none_left, too_many, unobserved
 
 maximum = np.maximum
 COUNT_BITS, PHASE_BITS = 20, 24  # of a token: pending count, phase, and above them the barrier's component
@@ -93,7 +93,7 @@ class MBarrier:
         missing += [f"{-self.tx} bytes have landed that nobody has expected"] * (self.tx < 0)
         return {
             "on": f"{self.name}, parity {parity}", "state": self.state(),
-            "missing": " and ".join(missing), **Waited(self).fields(),
+            "missing": " and ".join(missing), **MissingArrivalsReport(self).fields(),
         }
 
     def twins(self):
@@ -106,7 +106,7 @@ class MBarrier:
         return not self.pending and any(twin.phase > self.phase for twin in self.twins())
 
     def deadlock(self, kind):
-        if self.phase == 1 and Waited(self).other_parity(self):  # who comes earlier passes at once
+        if self.phase == 1 and MissingArrivalsReport(self).other_parity(self):  # who comes earlier passes
             return faults.FreshBarrierPassed
         return faults.MissingArrivals if self.pending else faults.MissingBytes
 
@@ -162,7 +162,7 @@ class MBarrier:
             what = f"{what.format(total)}, and thread {last.thread.tid} announces {last.bytes} bytes here; "
             what += f"{last.thread.describe(copy)} issues one at {issuer.at(copy.site)}"
             fault = last.thread.fault_at(faults.MoreBytesThanExpected, what, last.site, self)
-            fault.cure = self.block.execution.load_places.exchanged()
+            fault.cure = self.block.execution.load_checks.exchanged()
             fault.cure += f"Announce {total} bytes there: the full box of every copy, elements outside the "
             fault.cure += "tensor too; of a multicast, each block announces what all blocks send it."
             if copy.generic:
@@ -216,7 +216,7 @@ class MBarrier:
         return known if self.over_component is None else max(known, seen[self.over_component])
 
     def token(self):
-        """What an arrival returns of its state now."""
+        """Return the state token of the current phase."""
         token = (self.component << PHASE_BITS | self.phase) << COUNT_BITS | self.pending
         self.tokens.add(token)
         return token
@@ -373,7 +373,7 @@ class MBarrier:
                 self.hold(np.flatnonzero(late))
         for copy in self.landed:  # whoever comes behind this phase comes behind what its issuer knew
             if copy.block is self.block:
-                maximum(self.block.noticed, copy.known[: self.block.size], out=self.block.noticed)
+                maximum(self.block.issuers_clocks, copy.known[: self.block.size], out=self.block.issuers_clocks)
         self.landed, self.is_sure = [], True
         self.phase = phase
         self.pending = self.expected
@@ -417,7 +417,7 @@ class MBarrier:
         who waited for them from who did not."""
         for tid in late.tolist():
             clock, block = int(self.wait_clocks[tid]), self.block
-            if clock <= self.excused[tid] or max(block.threads[tid].told, block.noticed[tid]) >= clock:
+            if clock <= self.excused[tid] or max(block.threads[tid].told, block.issuers_clocks[tid]) >= clock:
                 continue
             if not any(copy.known[tid] >= clock for copy in self.landed):
                 raise self.overtaken(block.threads[tid])

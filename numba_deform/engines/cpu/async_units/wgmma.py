@@ -120,7 +120,7 @@ class Warpgroup:
             self.executed(thread, what)
 
     def executed(self, thread, what):
-        """The warp of ``thread`` has executed it."""
+        """Note that the warp of ``thread`` has executed the instruction ``what``."""
         self.alone[thread.warp % 4].append((what, thread, thread.here()))
 
     def check_alike(self):
@@ -181,7 +181,7 @@ def matrix_descriptor(thread, address, leading, stride, base, swizzle):
 
 # --- methods of Thread ------------------------------------------------------------------------------
 def warpgroup_of(thread):
-    """Its Warpgroup."""
+    """Return the Warpgroup of ``thread``."""
     groups, number = thread.block.warpgroups, thread.tid // 128
     if number not in groups:
         groups[number] = Warpgroup(thread.block, number)

@@ -8,7 +8,7 @@ import inspect
 import numpy as np
 from numba import typeof, types
 
-from ... import declared
+from ... import argument_types
 from ...tensormap import TensorMapArray
 from ..memory.arrays import ArrayView
 from ..memory.global_memory import Extent
@@ -79,7 +79,7 @@ def check(function, signature, args):
             takes = "takes numbers, NumPy arrays and records, tuples of these, Enum, TensorMapArray"
             raise ValueError(f"argument {name} is a {type(arg).__name__}; the CPU engine {takes}")
     for name, arg, kind in zip(parameters, args, kinds, strict=True):
-        declared.check(name, arg, kind)
+        argument_types.check(name, arg, kind)
     return parameters, kinds
 
 

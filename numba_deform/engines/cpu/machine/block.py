@@ -42,7 +42,7 @@ class Block(Scheduler):
         self.rng = random.Random(f"{execution.seed}/{index}")
         self.capacity = size + 64
         self.components = size
-        self.noticed = np.zeros(size, np.int32)  # what issuers of copies that ended phases knew of each thread
+        self.issuers_clocks = np.zeros(size, np.int32)  # what issuers of copies that ended phases knew
         self.clock_table = np.zeros((size, 2, self.capacity), np.int32)
         memory = ClusterShared if execution.cluster_size > 1 else self.memory_type
         self.shared = execution.watch(memory(self, shared_bytes))
@@ -52,7 +52,7 @@ class Block(Scheduler):
         self.warps = [self.warp_type(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
         self.named, self.completed = {}, {}  # id -> NamedBarrier; its use before
         self.met = (), ()  # who came to the last syncthreads that is over, and the calls by which the last did
-        self.callers = {}  # (number, count, site) of a call of a named barrier -> the threads that have made it
+        self.named_barrier_calls = {}  # (number, count, site) of a call -> the threads that have made it
         self.registers = RegisterPool(self, *execution.registers)
         self.warpgroups = {}  # number -> Warpgroup, of those that multiply
         self.copies = []
@@ -168,7 +168,7 @@ class Block(Scheduler):
             name = f"named barrier {number}"
             what = f"{name} with {threads} threads in a block of {self.size}"
             raise thread.fault(faults.NamedBarrierMisuse, what, name)
-        self.callers.setdefault((number, threads, thread.site()), set()).add(thread.tid)
+        self.named_barrier_calls.setdefault((number, threads, thread.site()), set()).add(thread.tid)
         return self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive", vote)
 
     def syncthreads(self, thread, vote=None):
@@ -240,7 +240,7 @@ class Block(Scheduler):
         if warp != barrier.last.warp:
             tid, _, site = barrier.first[warp]
         fault = self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
-        for (number, wanted, place), tids in self.callers.items():
+        for (number, wanted, place), tids in self.named_barrier_calls.items():
             if number == barrier.number and len(tids) > wanted and tid in tids:
                 fault.add(too_small(tids, number, wanted, barrier.last.at(place)))
                 fault.cure = count_of_all(tids, number)

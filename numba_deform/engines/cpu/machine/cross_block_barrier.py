@@ -32,7 +32,7 @@ class CrossBlockBarrier:
         self.started, self.time, self.done_time = {}, 0.0, 0.0
 
     def join(self, block):
-        """The block's threads take part."""
+        """Add the block's threads to those that are expected."""
         self.blocks.append(block)
         block.cross_block.append(self)
         gone = sum(t.dead and self.excuses(t) for t in block.threads)

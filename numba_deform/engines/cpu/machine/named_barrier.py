@@ -106,7 +106,8 @@ class NamedBarrier:
     def _count_too_large(self):
         """The cure where no other threads than those that wait here have ever called it, and no other line is
         left where they might; else ""."""
-        calls = {place[2]: tids for place, tids in self.block.callers.items() if place[0] == self.number}
+        made = self.block.named_barrier_calls.items()
+        calls = {place[2]: tids for place, tids in made if place[0] == self.number}
         who = {tid for tids in calls.values() for tid in tids}
         if self.partial() or not who or any(tid >> 5 not in self.lanes for tid in who):
             return ""

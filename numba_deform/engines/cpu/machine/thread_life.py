@@ -4,7 +4,7 @@ A thread begins, runs to its next event, parks or polls, and ends. The scheduler
 ends it (``throw``); operations call ``park`` and ``poll``; memory and reports ask where it stands.
 
 ==================  ==========================  =====================================  =====================
-asked               interpreted (here)          machine code (``native.forms``)        stepped (``explore``)
+asked               interpreted (here)          machine code (``native.state``)        stepped (``explore``)
 ==================  ==========================  =====================================  =====================
 to its next event   a greenlet switches         compiled ``run``, a greenlet answers   a greenlet switches
 ``park``            on to the next thread       the word PARKED; in an answer as here  to the hub, which asks

@@ -120,7 +120,7 @@ class ThreadMemory(ThreadOrdering):
         region.on_acquire(self, address, size, wide, result_used(self.here()))
         if too_soon:  # whoever has written it since then might as well have been later
             raise bad_read(region, self, UNWRITTEN, address, size)
-        self._meet(region.flags.get(address), wide, not relaxed)
+        self._acquire_from(region.flags.get(address), wide, not relaxed)
         self.time += COST.shared_access
         return int.from_bytes(region.bytes[offset : offset + size], "little")
 
@@ -132,7 +132,7 @@ class ThreadMemory(ThreadOrdering):
         self.pause()
         region.on_write(self, address, size, self.atomic_record((address, size), wide))
         region.flags[address] = SyncVariable()  # what others released there is not handed on
-        self._hand_on(region, address, wide, not relaxed)
+        self._release_to(region, address, wide, not relaxed)
         self.block.progress += 1
         put_narrow(region.bytes, address - region.base, size, value)
 
@@ -174,10 +174,10 @@ class ThreadMemory(ThreadOrdering):
             record.observe(self)
         # Atomics continue a release sequence: who acquires later gets what all of them published.
         flag = space.flags.setdefault(address, SyncVariable())
-        self._meet(flag, wide, acquire)
+        self._acquire_from(flag, wide, acquire)
         if used and self.block.tickets:
             self.take_ticket(flag, wide)
-        self._hand_on(space, address, wide, release)
+        self._release_to(space, address, wide, release)
 
     def _change(self, space, address, data, place, change):
         old = data[place]

@@ -1,4 +1,4 @@
-"""The engine's side of the intrinsics that a thread needs nothing of its own for: a part of ``Thread``."""
+"""A part of ``Thread``: the intrinsics that keep no state in the thread."""
 
 from typing import NamedTuple
 

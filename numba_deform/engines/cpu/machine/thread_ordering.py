@@ -61,7 +61,7 @@ class ThreadOrdering(ThreadLife):
         self.last_fence = lacks, self.clock
         self.tick()
 
-    def _meet(self, flag, wide, acquire):
+    def _acquire_from(self, flag, wide, acquire):
         """This thread has read what handed on the knowledge of ``flag``."""
         if flag is None:
             return
@@ -83,7 +83,7 @@ class ThreadOrdering(ThreadLife):
         """This thread uses what an atomic has returned: that tells it of what others had released there."""
         self.learn(vc.renamed(flag.seen_by(self.block)[wide], None, vc.TICKET))
 
-    def _hand_on(self, region, address, wide, release):
+    def _release_to(self, region, address, wide, release):
         """A write of this thread hands on what its last fence covers, or as a ``release`` all; and what its
         releases at that address did (PTX ISA section 8.8, the second release pattern)."""
         own, every, near = self.published

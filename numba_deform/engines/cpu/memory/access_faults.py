@@ -299,7 +299,7 @@ def bad_write(space, thread, w, address, size, record):
         if newer and both < min(copy.size, newer.size):
             fault.cure = f"Let the one begin where the other ends: of their {copy.size} and {newer.size} bytes "
             fault.cure += f"they share {both}. Offsets in shared memory count bytes."
-            fault.cure = thread.block.execution.load_places.exchanged() + fault.cure
+            fault.cure = thread.block.execution.load_checks.exchanged() + fault.cure
         if kind is faults.DataRace:
             fault.rule = "Until a wait for its phase has returned, a copy's destination is the copy's."
             fault.cure = f"Wait on {copy.barrier.name}, for the phase that the copy counts in, before this "

@@ -85,7 +85,7 @@ def _count_too_small(pair):
     if not pair.near or pair.other.block is None:
         return None
     both = {pair.thread.tid, pair.other.tid}
-    for (number, count, site), tids in pair.thread.block.callers.items():
+    for (number, count, site), tids in pair.thread.block.named_barrier_calls.items():
         if len(tids) > count and both <= tids:
             let_others_come(pair.thread)  # all who call it
             place = pair.thread.at(site)

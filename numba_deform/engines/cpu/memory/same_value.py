@@ -32,7 +32,7 @@ class SameValue:
         self.last = None  # (memory, first byte, record; records, readers and bytes before it)
 
     def watch(self, memory):
-        """From now on its stores are noted."""
+        """Start to record the stores to this memory."""
         memory.on_write = partial(self.on_write, memory, memory.on_write)
         return memory
 

@@ -21,7 +21,7 @@ class Unsupported(AttributeError):
 
 
 def dtype_of(dtype):
-    """The NumPy type for what a kernel names: one of NumPy's, Numba's or the engine's (``fake_cuda.cast``)."""
+    """Return the NumPy type for a type of NumPy's, of Numba's or of the engine's (``cuda_module.cast``)."""
     try:
         return np.dtype(getattr(dtype, "numpy", dtype))
     except TypeError:

@@ -211,7 +211,7 @@ class ShadowMemory:
         return w.owner == thread.tid or thread.seen[w.owner] >= w.clock
 
     def _unseen(self, thread, w):
-        """The write that ``w`` stands for and nothing orders before ``thread``, or None."""
+        """Return the write in ``w`` that does not happen before the access of ``thread``, or None."""
         if not w.atomic:
             return next((part for part in w.parts if not self.sees(thread, part)), None)
         late = [each for each in writers(w) if not self.sees(thread, each)]

@@ -1,5 +1,5 @@
-"""Places in a kernel's source: a *site* is (code, offset) of a call, which frames hand out cheaply. Everything
-that reports asks here."""
+"""A *site* is (code object, bytecode offset) of a call: cheap to take. It becomes file and line here, when a
+report is written."""
 
 import dis
 import functools

@@ -126,7 +126,7 @@ def _is_kept(code, offset):
 
 
 def _shows(loop):
-    """Whether the variables show in which round of the loop a thread is."""
+    """True if the thread's variables identify its iteration of the loop."""
     if isinstance(loop, ast.While):
         return True
     if _function_of(loop) not in COUNTED:

@@ -1,5 +1,5 @@
 """What a schedule by choice consists of: the choices and their text, steps, and what steps touch. ``explore``
-and ``stepped_cluster`` speak in these."""
+and ``controlled_cluster`` speak in these."""
 
 import re
 from typing import NamedTuple
@@ -45,7 +45,7 @@ class Schedule:
         return f"x{'t' * self.by_thread}:{self.block}:{digits}"
 
     def begin(self, cluster):
-        """A ``SteppedCluster`` is about to start."""
+        """A ``ControlledCluster`` is about to start."""
         self.taken = []
 
     def choose(self, actors):
@@ -72,13 +72,13 @@ class Schedule:
             raise BadSchedule(f"{ANOTHER}: {choices}")
 
 
-class Effect(NamedTuple):
+class Touch(NamedTuple):
     """What a step did to one thing that others can see.
 
     ``thing`` is ("mbarrier", address, rank), ("named", id, rank), ("exits", rank), ("word", address, rank or
     None), ("cluster",), its barrier, or ("grid",), which is all global memory, written by others. ``kind`` says
     how: ``read``, ``write``, ``met`` (a wait for the phase ``held``), or one of the kinds that commute with
-    their like in one and the same phase (see ``explore.conflict``): ``arrive``, ``land``, ``expect``, ``exit``.
+    their like in one and the same phase (see ``search.conflict``): ``arrive``, ``land``, ``expect``, ``exit``.
     ``held``: the phase of the
     barrier before that, None if there is no barrier, or what the word held.
     """

@@ -5,7 +5,7 @@ import math
 from ....device.limits import resident_blocks
 from ... import faults
 from ...waivers import Waived
-from ..async_units.load_places import LoadPlaces
+from ..async_units.load_checks import LoadChecks
 from ..frontends import arguments
 from ..machine.block import Block
 from ..machine.cluster import Cluster
@@ -13,11 +13,11 @@ from ..machine.cross_block_barrier import GridBarrier
 from ..memory.global_memory import GlobalMemory
 from ..memory.same_value import SameValue
 from ..memory.shadow_memory import unjudged
-from ..native.forms.block import NativeBlock
-from ..native.forms.requests import RequestHandler
+from ..native.state.block import NativeBlock
+from ..native.state.requests import RequestHandler
 from .choices import Schedule
-from .stepped_block import SteppedBlock
-from .stepped_cluster import SteppedCluster
+from .controlled_block import ControlledBlock
+from .controlled_cluster import ControlledCluster
 
 
 class Execution:
@@ -31,9 +31,10 @@ class Execution:
         self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
         self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.kernel.shared, None
         self.shared_alignment = grid.kernel.shared_alignment
-        self.load_places = LoadPlaces(self)
+        self.load_checks = LoadChecks(self)
         self.by_choice = by_choice = isinstance(seed, Schedule)
-        self.block_type, self.cluster_type = (SteppedBlock, SteppedCluster) if by_choice else (Block, Cluster)
+        self.block_type = ControlledBlock if by_choice else Block
+        self.cluster_type = ControlledCluster if by_choice else Cluster
         names = *grid.names, *(name for name, _, _ in grid.kernel.held)
         extents = arguments.extents(grid.arrays, names, grid.by_address)
         grid.traces.update(extent.start for extent in extents if grid.kernel.by_bytes)

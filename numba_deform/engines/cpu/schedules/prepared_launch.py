@@ -11,7 +11,7 @@ from numba import types
 
 from ....device.limits import MAX_THREADS, SHARED_LIMIT
 from ... import faults, launches, waivers
-from ...garbage import short_collections
+from ...gc_pauses import short_collections
 from ...shapes import cluster_of, shape_of
 from ..frontends import arguments
 from ..frontends.program import launchable, program_of
@@ -165,7 +165,7 @@ class PreparedLaunch:
                     raised = None if is_fault else traceback.format_exc()
                     continue
                 if isinstance(error, faults.WrongResult):
-                    error.remarks = launch.load_places.remarks()
+                    error.remarks = launch.load_checks.remarks()
                 if isinstance(error, faults.SimFault):
                     error.seed = str(seed) if isinstance(seed, Schedule) else seed
                     error.landing = landing
@@ -196,7 +196,7 @@ class PreparedLaunch:
             raise launch.told_at_the_end
         report.touched = launch.globals.touched() if self.kernel.by_bytes else []
         report.copies += launch.copies_issued
-        report.notes |= dict.fromkeys(launch.load_places.swizzled())
+        report.notes |= dict.fromkeys(launch.load_checks.swizzled())
         report.waived = waivers.added(report.waived, launch.waived.totals())
         for switches, cycles, static_bytes, uses in blocks:
             report.uses = max(report.uses, uses)

@@ -10,7 +10,7 @@ the order of independent steps only; whether it has a race, the vector clocks sa
 
 A thread that looks in vain, and only comes back to look again, waits: how often it looks is no matter of order.
 Its look is a step once it sees something new, and the steps before which it would have been in vain have one
-order with it (Jonsson, Lang and Sagonas, *Awaiting for Godot*, FMCAD 2022). ``stepped_cluster`` says which are.
+order with it (Jonsson, Lang and Sagonas, *Awaiting for Godot*, FMCAD 2022). ``controlled_cluster`` says which.
 """
 
 from dataclasses import dataclass, field, replace
@@ -94,7 +94,7 @@ class Node:
     touches: set | None = None
 
     def next(self):
-        """Who is to try it after ``actor``, or None; and those that need not, then."""
+        """Return (the next actor to try here, or None; the sleep set for it)."""
         asleep = {**self.asleep, self.actor: self.touches}
         return next((a for a in self.todo if a not in asleep and a not in self.done), None), asleep
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...garbage import short_collections
+from ...gc_pauses import short_collections
 from ...waivers import added, in_words
 from .choices import Schedule
 from .coverage import untried

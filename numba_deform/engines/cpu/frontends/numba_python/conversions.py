@@ -47,7 +47,7 @@ def within(node, mask):
 
 
 def _is_own(statement):
-    """Whether Numba has a statement for itself: for where branches meet, and for what an ``if`` asks."""
+    """True for statements that Numba adds itself: phi nodes, and the bool of a condition."""
     name = statement.target.name
     return name.startswith(("$phi", "$bool")) or name.endswith("pred")
 

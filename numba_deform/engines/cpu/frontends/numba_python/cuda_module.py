@@ -49,7 +49,7 @@ def cast(numba_type):
 
 
 def vector(kind, count):
-    """The constructor of ``float32x4`` and the like: of numbers and shorter vectors, one behind the other."""
+    """Return the constructor of a vector type such as ``float32x4``; it joins numbers and shorter vectors."""
     convert, made = cast(kind), namedtuple(f"{kind}x{count}", tuple("xyzw"[:count]))
 
     def new(*parts):

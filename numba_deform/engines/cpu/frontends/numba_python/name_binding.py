@@ -134,7 +134,7 @@ class NameBinding:
 
 
 def is_modelled(function):
-    """Whether the engine has a function of its own for one that a kernel calls."""
+    """True if the engine implements ``function``, which a kernel calls, itself."""
     if function is isinstance:  # of Numba's types, which Numba knows
         return False
     own = (type, np.ufunc, python.BuiltinFunctionType, Intrinsic)

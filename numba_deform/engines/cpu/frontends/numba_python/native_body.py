@@ -169,7 +169,7 @@ class Body(Expressions):
 
     def jump(self, label):
         if self.order.index(label) <= self.number:
-            self.maker.back()
+            self.maker.emit_back_edge()
         self.builder.branch(self.blocks[label])
 
 

@@ -259,4 +259,4 @@ def intrinsic(body, c, function):
 
 def _shared_address(body, view, ask):
     shared = body.builder.icmp_unsigned("==", view.region, body.maker.word("block", layout.SHARED, I64))
-    return body.maker.either(shared, lambda: body.builder.trunc(view.address, I32), ask)
+    return body.maker.emit_if_else(shared, lambda: body.builder.trunc(view.address, I32), ask)

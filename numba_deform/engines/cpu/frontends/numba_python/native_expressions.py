@@ -66,7 +66,7 @@ class Expressions(Variables):
     def not_negative(self, value, kind):
         """An integer as 64 bits without a sign; what is below zero is left to the interpreter."""
         if kind.signed:
-            self.leave_if(self.builder.icmp_signed("<", value, ir.Constant(value.type, 0)))
+            self.bail_out_if(self.builder.icmp_signed("<", value, ir.Constant(value.type, 0)))
         return irv.convert(self.builder, value, kind, types.uint64)
 
     def of_inplace_binop(self, e, target):
@@ -180,7 +180,7 @@ class Expressions(Variables):
         """One of a tuple of numbers of one type."""
         if not isinstance(kind, types.UniTuple) or not irv.is_number(kind.dtype):
             raise irv.NotLowered("an index of a tuple of several types")
-        self.leave_if(self.builder.icmp_unsigned(">=", index, ir.Constant(I64, len(value.parts))))
+        self.bail_out_if(self.builder.icmp_unsigned(">=", index, ir.Constant(I64, len(value.parts))))
         chosen = value.parts[0]
         for i, part in enumerate(value.parts[1:], 1):
             here = self.builder.icmp_unsigned("==", index, ir.Constant(I64, i))
@@ -190,7 +190,7 @@ class Expressions(Variables):
     def get_item(self, array, indices, kind):
         if isinstance(array, irv.Local):
             data, written = self.element(array, indices)
-            self.leave_if(self.builder.icmp_unsigned("==", self.builder.load(written), ir.Constant(I8, 0)))
+            self.bail_out_if(self.builder.icmp_unsigned("==", self.builder.load(written), ir.Constant(I8, 0)))
             return self.builder.load(data, typ=irv.lowered(array.kind))
         if isinstance(array, irv.View) and len(indices) == len(array.shape):
             found = accesses.element_of(self, array, indices)
@@ -217,7 +217,7 @@ class Expressions(Variables):
             size = ir.Constant(I64, n)
             negative = self.builder.icmp_signed("<", i, ir.Constant(I64, 0))
             i = self.builder.select(negative, self.builder.add(i, size), i)
-            self.leave_if(self.builder.icmp_unsigned(">=", i, size))
+            self.bail_out_if(self.builder.icmp_unsigned(">=", i, size))
             flat = self.builder.add(self.builder.mul(flat, size), i)
         if warpgroups.may_be_sums(array):
             warpgroups.touch(self, array)

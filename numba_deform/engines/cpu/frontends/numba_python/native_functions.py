@@ -57,9 +57,9 @@ class Function(Writer):
             result = self.builder.insert_value(result, value, i)
         self.builder.ret(result)
 
-    def leave_if(self, condition):
+    def bail_out_if(self, condition):
         self.may_leave = True
-        super().leave_if(condition)
+        super().bail_out_if(condition)
 
     def call(self, writer, args):
         """The result of a call that ``writer`` writes."""
@@ -67,7 +67,7 @@ class Function(Writer):
         result = writer.builder.call(self.function, [*rows, *_handed(args)])
         parts = [writer.builder.extract_value(result, i) for i in range(len(self.results.elements))]
         if self.may_leave:
-            writer.leave_if(parts[0])
+            writer.bail_out_if(parts[0])
         return irv.rebuilt(self.template, iter(parts[1:]))
 
     def called(self, caller, found, args, target):
@@ -79,10 +79,10 @@ class Function(Writer):
     def _refuse(self, *args, **more):
         raise irv.NotLowered("asks Python")
 
-    request = check = back = either = site = _refuse
+    request = check = emit_back_edge = emit_if_else = site = _refuse
 
 
-class Routine:
+class InlinedFunction:
     """A device function as a part of the coroutine."""
 
     def __init__(self, coroutine, found, args, place):
@@ -118,7 +118,7 @@ class NumbaCoroutine(Coroutine):
 
     def __init__(self, module, found):
         self.found = found
-        self.functions, self.routines, self.callers = {}, {}, Counter()  # callers: of routines
+        self.functions, self.routines, self.named_barrier_calls = {}, {}, Counter()  # callers: of routines
         super().__init__(module, found.args)
 
     def statements(self, args):
@@ -143,20 +143,20 @@ class NumbaCoroutine(Coroutine):
         place = caller.site(native_calls.is_used(caller, target)) if library else None
         key = found, place, _shape_of(irv.Tuple(args), lambda array: array)
         caller.spill()
-        self.callers[caller] += 1
+        self.named_barrier_calls[caller] += 1
         routine = self.routines.get(key)
         if routine is None:
-            routine = Routine(self, found, args, place)
+            routine = InlinedFunction(self, found, args, place)
             if routine.again:
                 self.routines[key] = routine
         return routine.call(args)
 
-    def hold(self):
+    def pin_to_memory(self):
         """Keep the variables of those who often call routines in memory. To LLVM it seems that a routine may
         return to any of its callers, so that each number would be handed on by all of them."""
         clear = self.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
         zero, volatile = ir.Constant(I8, 0), ir.Constant(I1, 1)
-        for caller, calls in self.callers.items():
+        for caller, calls in self.named_barrier_calls.items():
             for slot, kind in caller.variables() if calls > FEW else ():
                 size = ir.Constant(I64, irv.size_of(kind))
                 self.builder.call(clear, [slot, zero, size, volatile])

@@ -50,10 +50,10 @@ class NumbaProgram(Program):
         return NumbaCoroutine(module, inference.infer(self.function, self.kinds))
 
     def models(self, execution):
-        return Models(execution)
+        return Callbacks(execution)
 
 
-class Models:
+class Callbacks:
     """The interpreter's functions for what machine code asks of it, in one execution."""
 
     def __init__(self, execution):

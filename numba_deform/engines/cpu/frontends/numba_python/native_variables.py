@@ -27,7 +27,7 @@ class Variables:
     def read(self, name):
         """The value of a variable; where it is unset the kernel is interpreted, which says so."""
         if name in self.doubtful and name not in self.fresh:
-            self.leave_if(self.is_unset(name))
+            self.bail_out_if(self.is_unset(name))
         return self.held_by(name)
 
     def held_by(self, name):
@@ -57,7 +57,7 @@ class Variables:
             self._store(name, value)
 
     def spill(self):
-        """Have all variables in memory: what comes next forgets the numbers."""
+        """Spill all live values to memory: the code that follows overwrites registers."""
         for name, value in self.fresh.items():
             if name not in self.slots:
                 self._store(name, value)
@@ -126,9 +126,9 @@ class Variables:
             return None
         return value
 
-    def leave_if(self, condition):
+    def bail_out_if(self, condition):
         """Have the kernel interpreted, from its start, where the condition holds."""
-        self.maker.leave_if(condition)
+        self.maker.bail_out_if(condition)
 
     def site(self, used=True):
         """The number of the call site of what is written now."""

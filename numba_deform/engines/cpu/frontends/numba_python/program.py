@@ -9,7 +9,7 @@ from .....compiler.inference import NotInferred, Refused, identity, infer
 from .....compiler.outline import Outline
 from .....compiler.rewrite import rebind
 from .... import faults
-from ....words import closest
+from ....suggestions import closest
 from ...reports.call_sites import KERNEL, is_library
 from ...reports.debugger import breakpoint_function
 from .cuda_module import printed, zipped
@@ -87,7 +87,7 @@ def all_forms(form):
 
 
 def lacking(form):
-    """Which functions run as they stand, and why; warns of them. "" if there is none."""
+    """Warn about functions whose source cannot be read; return the warning's text, or ""."""
     lacks = dict.fromkeys(each.lack for each in all_forms(form) if each.lack)
     if not lacks:
         return ""

@@ -5,11 +5,11 @@ import re
 
 from ...async_units import warp_mma
 from ...async_units.wgmma_matrices import FORMS as PRODUCTS
-from .forms import accesses, arithmetic, synchronisation
-from .forms.accesses import without_hints, words_of
-from .forms.arithmetic import BYTES, do_cvt_form, do_setp_pair
 from .instructions import do_cvt, do_cvta, do_mov, do_set, do_setp, kinds_of, only
 from .intrinsics import ROOTS, find
+from .lowering import accesses, arithmetic, synchronisation
+from .lowering.accesses import without_hints, words_of
+from .lowering.arithmetic import BYTES, do_cvt_form, do_setp_pair
 from .parser import BadPtx, Instruction, atoms, split
 from .values import FLOATS
 

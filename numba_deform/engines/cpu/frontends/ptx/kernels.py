@@ -16,10 +16,10 @@ from .....device.memory import shared_address
 from ....launches import Launchable
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
-from .calls import floats, integers, memory, threads  # noqa: F401 (they name themselves in FUNCTIONS)
 from .demangling import unmangled, with_arguments
 from .operations import FUNCTIONS
 from .parser import SIZES, BadPtx
+from .semantics import floats, integers, memory, threads  # noqa: F401 (they name themselves in FUNCTIONS)
 from .translation import ENDS, Program, kinds_of_parameters
 
 ARGUMENTS = {"u64": types.uint64, "f32": types.float32, "f64": types.float64}  # of others the bits

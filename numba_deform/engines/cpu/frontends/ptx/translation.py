@@ -7,8 +7,8 @@ import re
 from .demangling import unmangled
 from .effects import IGNORED, by_intrinsic
 from .effects import ROWS as EFFECTS
-from .forms.accesses import words_of
 from .instructions import by_row, kinds_of
+from .lowering.accesses import words_of
 from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
 from .unused_loads import UnusedLoads
 from .values import ADDRESS, FLOATS, Values, bits_of, mask_of, python_name

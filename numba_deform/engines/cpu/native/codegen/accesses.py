@@ -26,7 +26,7 @@ def load(body, address, space, size, words, read_only, ask):
                  for i in range(words)]  # fmt: skip
         return parts[0] if words == 1 else Tuple(parts)
 
-    return maker.either(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+    return maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
 
 
 def store(body, address, space, words, ask, half=False):
@@ -43,7 +43,7 @@ def store(body, address, space, words, ask, half=False):
         for i, word in enumerate(words):
             builder.store(word, builder.gep(pointer, [ir.Constant(I64, i)], source_etype=I32))
 
-    return maker.either(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+    return maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
 
 
 def _region(body, space, address, size):
@@ -70,7 +70,7 @@ def load_element(body, element):
     def ask():
         return maker.request(body, "get_item", _given(element), element.kind, body.site())
 
-    return maker.either(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+    return maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
 
 
 def store_element(body, element, value):
@@ -86,7 +86,7 @@ def store_element(body, element, value):
         given = [(value, element.kind), *_given(element)]
         maker.request(body, "set_item", given, types.none, body.site())
 
-    maker.either(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+    maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
 
 
 def _given(element):
@@ -99,7 +99,7 @@ def element_of(body, view, indices):
     """The Element ``view[indices]``; no place of any memory where it is out of range."""
     inside, address = _address(body, view, indices)
     if isinstance(view.kind, types.Record):
-        body.leave_if(body.builder.not_(inside))
+        body.bail_out_if(body.builder.not_(inside))
     region = body.builder.select(inside, view.region, ir.Constant(I64, 0))
     return Element(view, indices, region, address, view.kind)
 

@@ -62,7 +62,7 @@ def divide(body, fn, left, right, kind):
         return (builder.udiv if fn is operator.floordiv else builder.urem)(left, right)
     lowest = ir.Constant(left.type, 1 << (left.type.width - 1))
     minus = builder.icmp_unsigned("==", right, ir.Constant(left.type, -1))
-    body.leave_if(builder.and_(minus, builder.icmp_unsigned("==", left, lowest)))
+    body.bail_out_if(builder.and_(minus, builder.icmp_unsigned("==", left, lowest)))
     quotient, rest = builder.sdiv(left, right), builder.srem(left, right)
     other = builder.icmp_signed("<", builder.xor(rest, right), zero)
     fix = builder.and_(other, builder.icmp_unsigned("!=", rest, zero))

@@ -70,7 +70,7 @@ class Request:
 
 class Coroutine(Writer):
     """A kernel's thread, with arguments of Numba's types ``kinds``. A front end says what it does:
-    ``statements`` writes that, and returns nothing; ``hold`` is called where the thread begins."""
+    ``statements`` writes that, and returns nothing; ``pin_to_memory`` is called where the thread begins."""
 
     def __init__(self, module, kinds):
         self.requests, self.sites, self.numbers, self.checks = [], [], {}, check_functions()
@@ -90,7 +90,7 @@ class Coroutine(Writer):
         assert not leaves(self.statements(list(args)))
         self._end(layout.ENDED)
         self.builder.position_at_end(begun)
-        self.hold()
+        self.pin_to_memory()
         self.builder.branch(first)
         self.builder.position_at_end(self.leaving)
         self._end(layout.BAILED)
@@ -228,7 +228,7 @@ class Coroutine(Writer):
         given = [*([self.rows["thread"][1]] if thread else []), self.rows["block"][1], *args]
         return self.builder.call(self.declared(name, I64, [I64] * count), given)
 
-    def either(self, condition, quick, ask):
+    def emit_if_else(self, condition, quick, ask):
         """``quick()`` where the condition holds, which is likely, else ``ask()``: the value of either."""
         builder = self.builder
         here, there, after = map(self.function.append_basic_block, ("quick", "ask", "both"))
@@ -250,8 +250,8 @@ class Coroutine(Writer):
             phis.append(phi)
         return rebuilt(values[0], iter(phis))
 
-    def back(self):
-        """A turn of a loop is over."""
+    def emit_back_edge(self):
+        """Emit a loop's back edge: spend one unit of fuel, and yield to Python when it is used up."""
         left = self.builder.sub(self.word("thread", layout.FUEL, I64), ir.Constant(I64, 1))
         self.set_word(layout.FUEL, left)
         rest, following = map(self.function.append_basic_block, ("rest", "on"))

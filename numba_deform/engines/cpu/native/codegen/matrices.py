@@ -63,7 +63,7 @@ def _load(body, site, place, size):
         given = [(place, types.uint32), (Static(size), None)]
         return maker.request(body, "read_element", given, types.uint32, site)
 
-    return maker.either(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+    return maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
 
 
 def _store(body, site, place, word):
@@ -79,7 +79,7 @@ def _store(body, site, place, word):
         given = [(place, types.uint32), (Static(size), None), (whole, types.uint32)]
         maker.request(body, "write_element", given, types.none, site)
 
-    maker.either(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+    maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
 
 
 def _checked(body, name, site, place, size, *more):

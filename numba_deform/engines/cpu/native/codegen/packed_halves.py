@@ -43,7 +43,7 @@ def _to_f16(body, x):
 
 
 def _leave_if_no_number(body, x):
-    body.leave_if(body.builder.fcmp_unordered("!=", x, x))
+    body.bail_out_if(body.builder.fcmp_unordered("!=", x, x))
 
 
 def _to_bf16(body, x):
@@ -139,5 +139,5 @@ OPERATIONS = {
 
 
 def _divided(body, name, x, y):
-    body.leave_if(body.builder.icmp_unsigned("==", y, ir.Constant(I32, 0)))
+    body.bail_out_if(body.builder.icmp_unsigned("==", y, ir.Constant(I32, 0)))
     return getattr(body.builder, name)(x, y)

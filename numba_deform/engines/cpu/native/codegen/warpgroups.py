@@ -43,7 +43,7 @@ def touch(body, array):
     seen = builder.load(builder.gep(seen, [entry], source_etype=I32), typ=I32)
     in_flight = builder.icmp_signed("<", seen, phase)
     owned = builder.icmp_unsigned("!=", product, ir.Constant(I64, 0))
-    body.leave_if(builder.and_(owned, in_flight))
+    body.bail_out_if(builder.and_(owned, in_flight))
     builder.store(_now(body), _word(body, array, 0), align=1)
 
 
@@ -70,10 +70,10 @@ def _multiply(body, site, name, given):
     *factors, scale_d, trans_a, trans_b = rest if not in_registers else (*rest[:-1], ZERO, rest[-1])
     adds = convert(builder, scale_d[0], types.uint32, types.boolean)
     fences = body.maker.word("thread", layout.FENCES, I64)
-    body.leave_if(builder.icmp_unsigned("==", fences, ir.Constant(I64, 0)))
+    body.bail_out_if(builder.icmp_unsigned("==", fences, ir.Constant(I64, 0)))
     last = builder.load(_word(body, sums, 0), typ=I64, align=1)
-    body.leave_if(builder.icmp_unsigned("==", last, _now(body)))
-    body.leave_if(builder.and_(adds, _has_unwritten(body, sums)))
+    body.bail_out_if(builder.icmp_unsigned("==", last, _now(body)))
+    body.bail_out_if(builder.and_(adds, _has_unwritten(body, sums)))
     static = (f"wgmma.m64n{columns}k16.{kind}", KIND[kind], columns, in_registers, (False, False), False, False)
     words = [*factors, (adds, types.boolean), trans_a, trans_b]
     product = issue(body, site, static, builder.ptrtoint(sums.data, I64), words)
@@ -100,9 +100,9 @@ def _descriptor(body, given):
     address, leading, stride, base, swizzle = (builder.zext(value, I64) for value, _ in given)
     for value in (address, leading, stride):
         wrong = builder.and_(value, ir.Constant(I64, ~((1 << 18) - 16)))
-        body.leave_if(builder.icmp_unsigned("!=", wrong, ir.Constant(I64, 0)))
+        body.bail_out_if(builder.icmp_unsigned("!=", wrong, ir.Constant(I64, 0)))
     for value, most in ((base, 7), (swizzle, 3)):
-        body.leave_if(builder.icmp_unsigned(">", value, ir.Constant(I64, most)))
+        body.bail_out_if(builder.icmp_unsigned(">", value, ir.Constant(I64, most)))
     parts = ((address, -4), (leading, 12), (stride, 28), (base, 49), (swizzle, 62))
     shifted = [builder.lshr(v, ir.Constant(I64, -by)) if by < 0 else builder.shl(v, ir.Constant(I64, by))
                for v, by in parts]  # fmt: skip

@@ -1,5 +1,4 @@
-"""What writes one LLVM function: its blocks, slots and rows. The base of ``Coroutine`` and of device
-functions."""
+"""Builds one LLVM function: its blocks, slots and rows. The base of ``Coroutine`` and of device functions."""
 
 from llvmlite import ir
 
@@ -7,7 +6,7 @@ from ..runtime.llvm_types import I64, POINTER
 
 
 class Writer:
-    """What writes one LLVM ``function`` of ``module``, whose variables are in its block ``entry``."""
+    """Builds one LLVM ``function`` of ``module``. Its variables are allocated in the block ``entry``."""
 
     def begin(self, module, name, result, kinds, *blocks):
         """Make the function with empty blocks; the last of them comes after ``entry``."""
@@ -41,7 +40,7 @@ class Writer:
         pairs = zip(("thread", "block"), self.function.args, strict=False)
         self.rows = {name: (self.builder.inttoptr(row, POINTER), row) for name, row in pairs}
 
-    def leave_if(self, condition):
+    def bail_out_if(self, condition):
         following = self.function.append_basic_block("stays")
         self.builder.cbranch(condition, self.leaving, following)
         self.builder.position_at_end(following)

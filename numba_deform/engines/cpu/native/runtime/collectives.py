@@ -175,7 +175,7 @@ def finish_lanes(block, meeting, first, waiting):
 
 
 def meeting_for(warp, mask):
-    """The meeting of the lanes of a mask, an empty one where none has come, or 0."""
+    """Return the meeting record of this lane mask, a free one if there is none yet, 0 if none is free."""
     empty, meeting = 0, warp + 8 * at.MEETINGS
     for _ in range(at.MEETING_COUNT):
         if not get(meeting, at.COME_COUNT):

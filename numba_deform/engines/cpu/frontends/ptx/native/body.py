@@ -12,21 +12,21 @@ from ....native.runtime.llvm_types import F32, F64, I1, I8, I64, POINTER
 from ..values import bits_of
 from . import functions, memory
 from .expressions import Expressions
-from .numbers import Whole, resized, unsigned, whole
+from .numbers import BoundedInt, as_int, resized, unsigned
 
 LARGE = 6000  # basic blocks: with many more LLVM takes longer than the interpreter
 FLOATS = {"pred": I1, "f32": F32, "f64": F64}
 NUMBERS = {F32: types.float32, F64: types.float64, I1: types.boolean}
 
 
-class Found:
+class SourceLines:
     """What ``Coroutine.site`` asks of a function: line n of its text is line n."""
 
     def __init__(self, function, count):
         self.function, self.lines = function, {n: n for n in range(1, count + 1)}
 
 
-class Frame:
+class JumpTargets:
     """Where jumps of one function go: its cases, the one that is being written, the loop inside it."""
 
     def __init__(self, after):
@@ -59,8 +59,8 @@ class Body(Expressions):
         """The number of a call's place."""
         return self.maker.site(self.found, node.lineno, node is not self.dropped)
 
-    def leave_if(self, condition):
-        self.maker.leave_if(condition)
+    def bail_out_if(self, condition):
+        self.maker.bail_out_if(condition)
 
     def slot(self, name):
         if name not in self.slots:
@@ -70,7 +70,7 @@ class Body(Expressions):
     # --- functions ------------------------------------------------------------------------------------
     def routine_body(self, statements):
         """What a function returns, whose statements are written here."""
-        frame = Frame(self.maker.function.append_basic_block("after"))
+        frame = JumpTargets(self.maker.function.append_basic_block("after"))
         self.frames.append(frame)
         self.statements(statements)
         if not self.builder.block.is_terminated:
@@ -138,8 +138,8 @@ class Body(Expressions):
             self.bound[name] = value
             return
         if isinstance(kind, ir.IntType) and kind != I1:
-            value = resized(self.builder, whole(value), kind.width)
-        elif isinstance(value, Whole) and kind == I1:
+            value = resized(self.builder, as_int(value), kind.width)
+        elif isinstance(value, BoundedInt) and kind == I1:
             value = self.builder.icmp_unsigned("!=", value.value, ir.Constant(value.value.type, 0))
         if value.type != kind:
             raise NotLowered(f"{name} of another type")
@@ -199,12 +199,12 @@ class Body(Expressions):
     def do_Continue(self, node):
         frame = self.frames[-1]
         if frame.pc is None:
-            self.maker.back()
+            self.maker.emit_back_edge()
             self.builder.branch(frame.loop)
             return
         to, frame.pc = frame.pc, None
         if to <= frame.case:
-            self.maker.back()
+            self.maker.emit_back_edge()
         self.builder.branch(frame.cases[to])
 
     do_Break = do_Continue

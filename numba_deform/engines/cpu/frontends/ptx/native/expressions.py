@@ -1,5 +1,5 @@
 """Expressions of the Python text of PTX in LLVM: what ``values`` and ``instructions`` write. A value is a
-``Whole``, a truth (i1), a float, a ``Tuple`` of these, a ``Buffer`` of a thread's own or a text."""
+``BoundedInt``, a truth (i1), a float, a ``Tuple`` of these, a ``Buffer`` of a thread's own or a text."""
 
 import ast
 import functools
@@ -18,7 +18,7 @@ from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, F64, I1, I32
 from .. import operations
 from . import numbers
-from .numbers import Whole, known, resized, unsigned, whole
+from .numbers import BoundedInt, as_int, constant, resized, unsigned
 
 SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
 PLACES = {"threadIdx": ("thread", layout.THREAD_X), "blockIdx": ("block", layout.BLOCK_X),
@@ -48,13 +48,13 @@ class Expressions:
             raise NotLowered(f"{ast.unparse(node)}, of a kind that is not known here")
         return write(node)
 
-    def whole(self, node, want=None):
-        return whole(self.value(node, want))
+    def as_int(self, node, want=None):
+        return as_int(self.value(node, want))
 
     def truth(self, node):
         value = self.value(node, types.boolean)
-        if isinstance(value, Whole):
-            return numbers.compared(self.builder, "!=", value, known(0))
+        if isinstance(value, BoundedInt):
+            return numbers.compared(self.builder, "!=", value, constant(0))
         if value.type != I1:
             raise NotLowered("a truth that is none")
         return value
@@ -67,18 +67,18 @@ class Expressions:
             return getattr(builder, numbers.RING[name])(*parts)
         if name == "LShift":
             value = self.bits(node.left, width)
-            return numbers.shifted_left(builder, value, self.whole(node.right))
+            return numbers.shifted_left(builder, value, self.as_int(node.right))
         if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
             value = self.bits(node.operand, width)
             return builder.not_(value) if isinstance(node.op, ast.Invert) else builder.neg(value)
-        return resized(builder, self.whole(node, types.uint64), width)
+        return resized(builder, self.as_int(node, types.uint64), width)
 
     def of_Constant(self, node):
         value = node.value
         if isinstance(value, bool):
             return ir.Constant(I1, value)
         if isinstance(value, int):
-            return known(value)
+            return constant(value)
         return ir.Constant(F64, value) if isinstance(value, float) else Static(value)
 
     def of_Name(self, node):
@@ -113,17 +113,18 @@ class Expressions:
 
     def lane(self):
         tid = self.maker.word("thread", layout.TID, I32)
-        return Whole(self.builder.and_(tid, ir.Constant(I32, 31)), 0, 31)
+        return BoundedInt(self.builder.and_(tid, ir.Constant(I32, 31)), 0, 31)
 
     def of_UnaryOp(self, node):
         builder = self.builder
         if isinstance(node.op, ast.Not):
             return builder.not_(self.truth(node.operand))
         value = self.value(node.operand)
-        if isinstance(value, Whole) or value.type == I1:
-            minus = numbers.calculated(builder, "Sub", known(0), whole(value))
-            minus_one = isinstance(node.op, ast.Invert) and numbers.calculated(builder, "Sub", minus, known(1))
-            return minus_one or minus
+        if isinstance(value, BoundedInt) or value.type == I1:
+            minus = numbers.calculated(builder, "Sub", constant(0), as_int(value))
+            if isinstance(node.op, ast.Invert):
+                return numbers.calculated(builder, "Sub", minus, constant(1))
+            return minus
         return builder.fneg(value)
 
     def of_BoolOp(self, node):
@@ -136,8 +137,8 @@ class Expressions:
         return self.choice(self.truth(node.test), self.value(node.body), self.value(node.orelse))
 
     def choice(self, condition, a, b):
-        if isinstance(a, Whole) or isinstance(b, Whole):
-            return numbers.chosen(self.builder, condition, whole(a), whole(b))
+        if isinstance(a, BoundedInt) or isinstance(b, BoundedInt):
+            return numbers.chosen(self.builder, condition, as_int(a), as_int(b))
         return self.builder.select(condition, a, b)
 
     def of_Compare(self, node):
@@ -145,9 +146,9 @@ class Expressions:
         a, b = self.value(node.left, types.uint64), self.value(right)
         if isinstance(a, Static) and isinstance(b, Static):
             return ir.Constant(I1, a.value == b.value)
-        if isinstance(a, Whole) or a.type == I1:
-            return numbers.compared(self.builder, SIGNS[type(sign).__name__], whole(a), whole(b))
-        if isinstance(b, Whole):
+        if isinstance(a, BoundedInt) or a.type == I1:
+            return numbers.compared(self.builder, SIGNS[type(sign).__name__], as_int(a), as_int(b))
+        if isinstance(b, BoundedInt):
             raise NotLowered("a float compared with an integer")
         kind = types.float32 if a.type == F32 else types.float64
         return compare(self.builder, numbers.COMPARES[SIGNS[type(sign).__name__]], a, b, kind)
@@ -159,17 +160,17 @@ class Expressions:
             value = self.bits(node.left, width := numbers.width_of(0, most))
             if most != (1 << width) - 1:
                 value = self.builder.and_(value, ir.Constant(value.type, most))
-            return Whole(value, 0, most)
+            return BoundedInt(value, 0, most)
         return self.joined(name, self.value(node.left), self.value(node.right))
 
     def joined(self, name, a, b):
         """``a`` and ``b`` by one of Python's operators."""
         builder = self.builder
-        if not isinstance(a, Whole) and a.type in (F32, F64):
-            if isinstance(b, Whole) or a.type != b.type or name not in ("Add", "Sub", "Mult"):
+        if not isinstance(a, BoundedInt) and a.type in (F32, F64):
+            if isinstance(b, BoundedInt) or a.type != b.type or name not in ("Add", "Sub", "Mult"):
                 raise NotLowered(f"{name} of floats")
             return getattr(builder, f"f{numbers.RING[name]}")(a, b)
-        a, b = whole(a), whole(b)
+        a, b = as_int(a), as_int(b)
         if name == "RShift":
             return numbers.shifted_right(builder, a, b)
         if name == "LShift":
@@ -177,7 +178,7 @@ class Expressions:
                 raise NotLowered("a shift by very many bits")
             low, high = min(a.low << b.high, a.low << b.low), max(a.high << b.high, a.high << b.low)
             value = resized(builder, a, numbers.width_of(low, high))
-            return Whole(numbers.shifted_left(builder, value, b), low, high)
+            return BoundedInt(numbers.shifted_left(builder, value, b), low, high)
         return numbers.calculated(builder, name, a, b)
 
     # --- calls --------------------------------------------------------------------------------------
@@ -221,18 +222,18 @@ class Expressions:
         if isinstance(kind, types.Integer):
             return self.bits(node, kind.bitwidth)
         value = self.value(node)
-        if isinstance(value, Whole) or value.type != (F32 if kind == types.float32 else F64):
+        if isinstance(value, BoundedInt) or value.type != (F32 if kind == types.float32 else F64):
             raise NotLowered(f"an operand that is no {kind}")
         return value
 
     def word_of(self, node):
         """An operand as 32 bits."""
         value = self.value(node)
-        return resized(self.builder, whole(value), 32)
+        return resized(self.builder, as_int(value), 32)
 
     def operand(self, value):
         """(value, Numba's type) for Python. Constants need no word."""
-        if isinstance(value, Whole):
+        if isinstance(value, BoundedInt):
             if value.constant is not None:
                 return Static(value.constant), None
             width = 32 if numbers.width_of(value.low, value.high) <= 32 else 64
@@ -260,7 +261,7 @@ class Expressions:
             return Tuple([self.returned(v, k) for v, k in zip(value.parts, kind.types, strict=True)])
         if isinstance(kind, types.Integer) and not isinstance(kind, types.Boolean):
             half = 1 << kind.bitwidth - 1
-            return Whole(value, -half, half - 1) if kind.signed else Whole(value, 0, 2 * half - 1)
+            return BoundedInt(value, -half, half - 1) if kind.signed else BoundedInt(value, 0, 2 * half - 1)
         return value
 
 
@@ -280,10 +281,10 @@ class Inlined(Expressions):
                 self.result = self.value(node.value)
             elif isinstance(node, ast.For):
                 for n in range(node.iter.args[0].value):
-                    self.bound[node.target.id] = known(n)
+                    self.bound[node.target.id] = constant(n)
                     self.statements(node.body)
             elif isinstance(node, ast.If):
-                self.statements(node.body if whole(self.value(node.test)).constant else ())
+                self.statements(node.body if as_int(self.value(node.test)).constant else ())
             elif isinstance(node, ast.AugAssign):
                 value = self.joined(type(node.op).__name__, self.bound[node.target.id], self.value(node.value))
                 self.bound[node.target.id] = value
@@ -295,7 +296,7 @@ class Inlined(Expressions):
                 self.bound |= zip((n.id for n in names), values, strict=True)
 
     def of_Name(self, node):
-        return self.bound[node.id] if node.id in self.bound else known(self.scope[node.id])
+        return self.bound[node.id] if node.id in self.bound else constant(self.scope[node.id])
 
     def of_BinOp(self, node):
         return self.joined(type(node.op).__name__, self.value(node.left), self.value(node.right))

@@ -10,7 +10,7 @@ from ....native.codegen.ir_values import NotLowered, convert, saturating
 from ....native.runtime.llvm_types import F32, F64, I32, I64
 from . import numbers
 from .expressions import Expressions
-from .numbers import Whole, chosen, compared, known, resized, unsigned, whole
+from .numbers import BoundedInt, as_int, chosen, compared, constant, resized, unsigned
 
 BUILTINS = Expressions.builtins
 NAMES = {  # of LLVM, and of ``approximated``
@@ -36,26 +36,26 @@ def _kind(value):
 # --- integers ---------------------------------------------------------------------------------------
 @builtin("min", "lower", "max", "higher")
 def _extreme(body, call, values):
-    (a, b), less = map(whole, values), call.func.id in ("min", "lower")
+    (a, b), less = map(as_int, values), call.func.id in ("min", "lower")
     made = chosen(body.builder, compared(body.builder, "<" if less else ">", b, a), b, a)
     pick = min if less else max
-    return Whole(made.value, pick(a.low, b.low), pick(a.high, b.high))
+    return BoundedInt(made.value, pick(a.low, b.low), pick(a.high, b.high))
 
 
 @builtin("abs")
 def _abs(body, call, values):
-    if not isinstance(values[0], Whole):
+    if not isinstance(values[0], BoundedInt):
         return library(body, "fabs", *values)
-    x, negative = values[0], numbers.calculated(body.builder, "Sub", known(0), values[0])
-    made = chosen(body.builder, compared(body.builder, "<", x, known(0)), negative, x)
-    return Whole(made.value, 0, max(abs(x.low), abs(x.high)))
+    x, negative = values[0], numbers.calculated(body.builder, "Sub", constant(0), values[0])
+    made = chosen(body.builder, compared(body.builder, "<", x, constant(0)), negative, x)
+    return BoundedInt(made.value, 0, max(abs(x.low), abs(x.high)))
 
 
 @builtin("popc", "clz", "brev")
 def _of_bits(body, call, values):
-    width = whole(values[1]).constant
-    made = library(body, NAMES[call.func.id], resized(body.builder, whole(values[0]), width))
-    return unsigned(made) if call.func.id == "brev" else Whole(made, 0, width)
+    width = as_int(values[1]).constant
+    made = library(body, NAMES[call.func.id], resized(body.builder, as_int(values[0]), width))
+    return unsigned(made) if call.func.id == "brev" else BoundedInt(made, 0, width)
 
 
 @builtin("selected")
@@ -65,7 +65,7 @@ def _selected(body, call, values):
 
 @builtin("int")
 def _int(body, call, values):
-    return whole(values[0])
+    return as_int(values[0])
 
 
 # --- floats -----------------------------------------------------------------------------------------
@@ -75,13 +75,13 @@ def _bits_of(body, call, values):
     if name[0] == "u":
         return unsigned(body.builder.bitcast(values[0], I32 if name == "u32_of" else I64))
     width = 32 if name == "f32_of" else 64
-    return body.builder.bitcast(resized(body.builder, whole(values[0]), width), F32 if width == 32 else F64)
+    return body.builder.bitcast(resized(body.builder, as_int(values[0]), width), F32 if width == 32 else F64)
 
 
 @builtin("float32", "float")
 def _float(body, call, values):
     value, want = values[0], F32 if call.func.id == "float32" else F64
-    if isinstance(value, Whole):
+    if isinstance(value, BoundedInt):
         if value.constant is None:
             raise NotLowered("a float of an integer")
         return ir.Constant(want, float(value.constant))
@@ -142,14 +142,14 @@ def _saturated(body, call, values):
 
 @builtin("whole")
 def _whole(body, call, values):
-    name, low, high = NAMES[values[1].value], whole(values[2]).constant, whole(values[3]).constant
+    name, low, high = NAMES[values[1].value], as_int(values[2]).constant, as_int(values[3]).constant
     (x,), width = _doubles(body, values[0]), numbers.width_of(low, high)
-    return Whole(saturating(body.builder, library(body, name, x), ir.IntType(width), low < 0), low, high)
+    return BoundedInt(saturating(body.builder, library(body, name, x), ir.IntType(width), low < 0), low, high)
 
 
 @builtin("nearest")
 def _nearest(body, call, values):
-    x, want = whole(values[0]), F32 if call.args[1].id == "float32" else F64
+    x, want = as_int(values[0]), F32 if call.args[1].id == "float32" else F64
     if x.value.type.width > 64:
         raise NotLowered("a float of more than 64 bits")
     return (body.builder.sitofp if x.low < 0 else body.builder.uitofp)(x.value, want)

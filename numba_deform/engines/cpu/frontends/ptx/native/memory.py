@@ -11,11 +11,11 @@ from ....native.codegen.arithmetic import library
 from ....native.codegen.ir_values import Static, Tuple
 from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, F64, I1, I32, I64
-from ..calls.memory import CLUSTER
 from ..operations import LOCAL, SHARED, source_of
+from ..semantics.memory import CLUSTER
 from .expressions import inlined
 from .functions import builtin
-from .numbers import Whole, compared, known, resized, unsigned, whole
+from .numbers import BoundedInt, as_int, compared, constant, resized, unsigned
 
 
 # --- memory -----------------------------------------------------------------------------------------
@@ -27,13 +27,13 @@ class Buffer:
 
 
 def _numbers(values):
-    return [whole(v).constant for v in values]
+    return [as_int(v).constant for v in values]
 
 
 @builtin("load")
 def _load(body, call, values):
     """``load(space, address, each, count, local, read_only=False)``"""
-    space, address, buffer = values[0].value, whole(values[1]), values[4]
+    space, address, buffer = values[0].value, as_int(values[1]), values[4]
     each, count = _numbers(values[2:4])
 
     def from_memory():
@@ -46,7 +46,7 @@ def _load(body, call, values):
             body.maker.spend(cost)
             return read(body.builder.inttoptr(found, ir.PointerType()))
 
-        return body.maker.either(_is_not_zero(body, found), quick, ask)
+        return body.maker.emit_if_else(_is_not_zero(body, found), quick, ask)
 
     def ask():
         return _asked(body, call, "load", values, each, count)
@@ -63,7 +63,7 @@ def _load_flag(body, call, values):
     """``load_flag(space, address, each, count, local, is_wide, relaxed)``"""
     each, count = _numbers(values[2:4])
     return _of_parts(_wherever(
-        body, values[0].value, whole(values[1]), values[4], each * count,
+        body, values[0].value, as_int(values[1]), values[4], each * count,
         lambda: _asked(body, call, "load_flag", values, each, count), lambda p: _read(body, p, each, count),
     ))  # fmt: skip
 
@@ -89,19 +89,19 @@ def _of_parts(made):
 
 @builtin("load_word")
 def _load_word(body, call, values):
-    return _load(body, call, [*values, known(4), known(1), Buffer(None, 0)])
+    return _load(body, call, [*values, constant(4), constant(1), Buffer(None, 0)])
 
 
 @builtin("store_word")
 def _store_word(body, call, values):
-    _store(body, call, [*values[:2], known(4), Buffer(None, 0), values[2]])
+    _store(body, call, [*values[:2], constant(4), Buffer(None, 0), values[2]])
 
 
 @builtin("store")
 def _store(body, call, values):
     """``store(space, address, each, local, *numbers)``"""
-    space, address, each, buffer = values[0].value, whole(values[1]), whole(values[2]).constant, values[3]
-    words = [resized(body.builder, whole(v), 8 * each) for v in values[4:]]
+    space, address, each, buffer = values[0].value, as_int(values[1]), as_int(values[2]).constant, values[3]
+    words = [resized(body.builder, as_int(v), 8 * each) for v in values[4:]]
     count = len(words)
 
     def to_memory():
@@ -113,7 +113,7 @@ def _store(body, call, values):
             body.maker.spend(cost)
             write(body.builder.inttoptr(found, ir.PointerType()))
 
-        body.maker.either(_is_not_zero(body, found), quick, ask)
+        body.maker.emit_if_else(_is_not_zero(body, found), quick, ask)
 
     def ask():
         given = [body.operand(v) for v in (*values[:4], *map(unsigned, words))]
@@ -128,10 +128,10 @@ def _store(body, call, values):
 @builtin("store_flag")
 def _store_flag(body, call, values):
     """``store_flag(space, address, each, local, is_wide, relaxed, *numbers)``"""
-    each = whole(values[2]).constant
-    words = [resized(body.builder, whole(v), 8 * each) for v in values[6:]]
+    each = as_int(values[2]).constant
+    words = [resized(body.builder, as_int(v), 8 * each) for v in values[6:]]
     given = [body.operand(v) for v in (*values[:6], *map(unsigned, words))]
-    _wherever(body, values[0].value, whole(values[1]), values[3], each * len(words),
+    _wherever(body, values[0].value, as_int(values[1]), values[3], each * len(words),
               lambda: body.ask(call, "store_flag", given, types.none),
               lambda pointer: _write(body, pointer, each, words))  # fmt: skip
 
@@ -151,13 +151,13 @@ def _wherever(body, space, address, buffer, size, elsewhere, here):
     builder = body.builder
 
     def local():
-        first = Whole(resized(builder, address, 64), 0, (1 << 64) - 1)
+        first = BoundedInt(resized(builder, address, 64), 0, (1 << 64) - 1)
         first = builder.and_(first.value, ir.Constant(I64, LOCAL - 1))
         last = buffer.size - size
         odd = builder.and_(first, ir.Constant(I64, size - 1))
         if last < 0:
-            body.maker.leave_if(ir.Constant(I1, 1))
-        body.maker.leave_if(builder.or_(_is_not_zero(body, odd), builder.icmp_unsigned(
+            body.maker.bail_out_if(ir.Constant(I1, 1))
+        body.maker.bail_out_if(builder.or_(_is_not_zero(body, odd), builder.icmp_unsigned(
             ">", first, ir.Constant(I64, max(last, 0)))))  # fmt: skip
         start = builder.ptrtoint(buffer.slot, I64)  # llvmlite's pointers to arrays take no other type
         return here(builder.inttoptr(builder.add(start, first), ir.PointerType()))
@@ -167,7 +167,7 @@ def _wherever(body, space, address, buffer, size, elsewhere, here):
     if space or not buffer.size:  # an address in its window is found nowhere
         return elsewhere()
     is_local = _is_not_zero(body, builder.and_(resized(builder, address, 64), ir.Constant(I64, LOCAL)))
-    return body.maker.either(is_local, local, elsewhere)
+    return body.maker.emit_if_else(is_local, local, elsewhere)
 
 
 def _region(body, space, address, size):
@@ -187,7 +187,7 @@ def _region(body, space, address, size):
     if space:
         return (in_shared(), low, cost[space]) if space == "shared" else (in_global(), wide, cost[space])
     shared = _is_not_zero(body, builder.and_(wide, ir.Constant(I64, SHARED)))
-    region = maker.either(shared, in_shared, in_global)
+    region = maker.emit_if_else(shared, in_shared, in_global)
     return region, builder.select(shared, low, wide), builder.select(shared, *cost.values())
 
 
@@ -197,7 +197,7 @@ def _shuffle(body, call, values):
     """(the value of another lane, whether there is one): the source is found here."""
     mode, value, b, c, mask = values
     source, inside = inlined(body, source_of, [mode, body.lane(), b, c]).parts
-    given = [(resized(body.builder, whole(v), 32), types.uint32) for v in (mask, value, source)]
+    given = [(resized(body.builder, as_int(v), 32), types.uint32) for v in (mask, value, source)]
     made = body.ask(call, "shuffle", given, types.uint32, layout.SHUFFLE, f"shfl.{mode.value}")
     return Tuple([made, inside])
 
@@ -207,8 +207,8 @@ def _warp_product(body, call, values):
     """``warp_product(rows, depth, types, a, b, c, limit)``"""
     rows, depth = _numbers(values[:2])
     kinds, limit = values[2].value, bool(values[6].constant)
-    a, b = ([resized(body.builder, whole(v), 32) for v in factor.parts] for factor in values[3:5])
-    c = [v if kinds[0] == "f32" else resized(body.builder, whole(v), 32) for v in values[5].parts]
+    a, b = ([resized(body.builder, as_int(v), 32) for v in factor.parts] for factor in values[3:5])
+    c = [v if kinds[0] == "f32" else resized(body.builder, as_int(v), 32) for v in values[5].parts]
     made, kind = matrices.fragments(body, body.site(call), rows, depth, kinds, a, b, c, limit)
     return body.returned(made, types.UniTuple(kind, len(c)))
 
@@ -217,7 +217,7 @@ def _warp_product(body, call, values):
 def _elected(body, call, values):
     """(the lowest lane that is there, whether that is this one)"""
     builder = body.builder
-    given = [(resized(builder, whole(values[0]), 32), types.uint32), (ir.Constant(I32, 1), types.uint32)]
+    given = [(resized(builder, as_int(values[0]), 32), types.uint32), (ir.Constant(I32, 1), types.uint32)]
     there = body.ask(call, "elected", given, types.uint32, layout.BALLOT, "elect")
     lane = unsigned(library(body, "cttz", there.value))
     own = builder.and_(body.maker.word("thread", layout.TID, I32), ir.Constant(I32, 31))
@@ -226,13 +226,13 @@ def _elected(body, call, values):
 
 @builtin("shared_address")
 def _shared_address(body, call, values):
-    return Whole(body.builder.trunc(values[0].address, I32), 0, (1 << 32) - 1)
+    return BoundedInt(body.builder.trunc(values[0].address, I32), 0, (1 << 32) - 1)
 
 
 @builtin("bytearray")
 def _bytearray(body, call, values):
     """Zeros."""
-    size = whole(values[0]).constant
+    size = as_int(values[0]).constant
     return body.zeros(body.target, size)
 
 
@@ -250,7 +250,7 @@ def _shared_array(body, call, values):
 @builtin("warpgroup_fence", "warpgroup_commit", "warpgroup_wait")
 def _together(body, call, values):
     name = call.func.id.removeprefix("warpgroup_")
-    given = [(resized(body.builder, whole(v), 32), types.uint32) for v in values]
+    given = [(resized(body.builder, as_int(v), 32), types.uint32) for v in values]
     warpgroups.ask(body, body.site(call), name, *given)
 
 
@@ -263,21 +263,21 @@ def _factors(body, call, values):
 def _product(body, call, values):
     """``warpgroup_product(types, columns, sums, a, Factors(a, b, adds, negated, transposed, limit))``"""
     kinds, columns, sums, words, factors = values
-    kinds, columns, builder = kinds.value, whole(columns).constant, body.builder
+    kinds, columns, builder = kinds.value, as_int(columns).constant, body.builder
     descriptor, b, adds, negated, transposed, limit = factors.parts
     is_float, in_registers = FORMS[kinds].sums == "f32", isinstance(descriptor, Static)
     kind = F32 if is_float else I32
     place = body.maker.slot(kind, len(sums.parts))
     for i, value in enumerate(sums.parts):
-        builder.store(value if is_float else resized(builder, whole(value), 32), _element(builder, place, i))
+        builder.store(value if is_float else resized(builder, as_int(value), 32), _element(builder, place, i))
     what = f"wgmma.m64n{columns}k{FORMS[kinds].depth}.{'.'.join(kinds)}"
     static = what, kinds, columns, in_registers, negated.value, bool(limit.constant), True
-    of_a = [(resized(builder, whole(w), 32), types.uint32) for w in words.parts] if in_registers else [
-        (resized(builder, whole(descriptor), 64), types.uint64)]  # fmt: skip
-    if isinstance(adds, Whole):
-        adds = compared(builder, "!=", adds, known(0))
+    of_a = [(resized(builder, as_int(w), 32), types.uint32) for w in words.parts] if in_registers else [
+        (resized(builder, as_int(descriptor), 64), types.uint64)]  # fmt: skip
+    if isinstance(adds, BoundedInt):
+        adds = compared(builder, "!=", adds, constant(0))
     layouts = [(ir.Constant(I64, int(each)), types.uint64) for each in transposed.value]
-    given = [*of_a, (resized(builder, whole(b), 64), types.uint64), (adds, types.boolean), *layouts]
+    given = [*of_a, (resized(builder, as_int(b), 64), types.uint64), (adds, types.boolean), *layouts]
     warpgroups.issue(body, body.site(call), static, builder.ptrtoint(place, I64), given)
     held = [builder.load(_element(builder, place, i), typ=kind) for i in range(len(sums.parts))]
     return Tuple(held if is_float else list(map(unsigned, held)))

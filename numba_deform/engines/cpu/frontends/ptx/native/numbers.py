@@ -15,7 +15,7 @@ COMPARES = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operat
 
 
 @dataclass(frozen=True)
-class Whole:
+class BoundedInt:
     """An integer from ``low`` to ``high``. Its LLVM value has a sign only if ``low`` is below 0."""
 
     value: ir.Value
@@ -36,22 +36,22 @@ def width_of(low, high):
     return next(n for n in WIDTHS if bits <= n)
 
 
-def known(number):
+def constant(number):
     """A constant."""
-    return Whole(ir.Constant(ir.IntType(width_of(number, number)), number), number, number)
+    return BoundedInt(ir.Constant(ir.IntType(width_of(number, number)), number), number, number)
 
 
 def unsigned(value):
     """All bits of an LLVM integer."""
-    return Whole(value, 0, (1 << value.type.width) - 1)
+    return BoundedInt(value, 0, (1 << value.type.width) - 1)
 
 
-def whole(value):
+def as_int(value):
     """A number or a truth as a Whole."""
-    if isinstance(value, Whole):
+    if isinstance(value, BoundedInt):
         return value
     if isinstance(value, ir.Value) and value.type == I1:
-        return Whole(value, 0, 1)
+        return BoundedInt(value, 0, 1)
     raise NotLowered("an integer that is none")
 
 
@@ -83,7 +83,7 @@ def compared(builder, sign, left, right):
 def chosen(builder, condition, left, right):
     """``left`` where the condition holds, else ``right``."""
     (a, b), _, low, high = united(builder, left, right)
-    return Whole(builder.select(condition, a, b), low, high)
+    return BoundedInt(builder.select(condition, a, b), low, high)
 
 
 # --- arithmetic: Python's operators ---------------------------------------------------------------------
@@ -97,12 +97,12 @@ def calculated(builder, name, left, right):
     """``left + right`` and the like of Wholes."""
     low, high = _range(name, left, right)
     if low == high:
-        return known(low)
+        return constant(low)
     width = width_of(low, high)
     if name in DIVISION:
         width = max(width_of(n.low, n.high) for n in (left, right))
     a, b = (resized(builder, n, width) for n in (left, right))
-    return Whole(getattr(builder, {**RING, **DIVISION}[name])(a, b), low, high)
+    return BoundedInt(getattr(builder, {**RING, **DIVISION}[name])(a, b), low, high)
 
 
 def _range(name, a, b):
@@ -128,7 +128,7 @@ def _range(name, a, b):
 def shifted_left(builder, value, amount):
     """An LLVM value by a Whole, modulo its width."""
     width = value.type.width
-    far = compared(builder, ">=", amount, known(width))
+    far = compared(builder, ">=", amount, constant(width))
     near = builder.select(far, ir.Constant(value.type, 0), resized(builder, amount, width))
     return builder.select(far, ir.Constant(value.type, 0), builder.shl(value, near))
 
@@ -136,11 +136,11 @@ def shifted_left(builder, value, amount):
 def shifted_right(builder, number, amount):
     """``number >> amount``"""
     width, low = number.value.type.width, amount.low
-    near = resized(builder, chosen(builder, compared(builder, "<", amount, known(width)), amount,
-                                   known(width - 1)), width)  # fmt: skip
+    near = resized(builder, chosen(builder, compared(builder, "<", amount, constant(width)), amount,
+                                   constant(width - 1)), width)  # fmt: skip
     ends = number.low >> (0 if number.low < 0 else amount.high), number.high >> max(low, 0)
     if number.low < 0:
-        return Whole(builder.ashr(number.value, near), ends[0], max(ends[1], 0))
-    far = compared(builder, ">=", amount, known(width))
+        return BoundedInt(builder.ashr(number.value, near), ends[0], max(ends[1], 0))
+    far = compared(builder, ">=", amount, constant(width))
     shifted = builder.select(far, ir.Constant(number.value.type, 0), builder.lshr(number.value, near))
-    return Whole(shifted, min(ends), ends[1])
+    return BoundedInt(shifted, min(ends), ends[1])

@@ -13,7 +13,7 @@ from ....memory.scalars import start_of
 from ....native.codegen.coroutine import Coroutine
 from ....reports.call_sites import KERNEL
 from ...threads import Threads, inside
-from .body import Body, Found
+from .body import Body, SourceLines
 
 
 class PtxProgram(Program):
@@ -35,7 +35,7 @@ class PtxProgram(Program):
         return PtxCoroutine(module, self)
 
     def models(self, execution):
-        return Models(self.kernel, execution)
+        return Callbacks(self.kernel, execution)
 
 
 def _bound(value, held=()):
@@ -61,14 +61,14 @@ class PtxCoroutine(Coroutine):
     def statements(self, args):
         kernel = self.program.kernel
         tree, = ast.parse("\n".join(line for line, _ in kernel.lines)).body
-        found = Found(kernel.plain, len(kernel.lines))
+        found = SourceLines(kernel.plain, len(kernel.lines))
         Body(self, tree, found, args, kernel.registers, [name for name, *_ in kernel.held]).lower()
 
-    def hold(self):
-        """It has no routines whose variables would be kept in memory."""
+    def pin_to_memory(self):
+        """Nothing to pin: functions of PTX are written out where they are called."""
 
 
-class Models:
+class Callbacks:
     """The interpreter's functions for what machine code asks of it by name, in one execution."""
 
     replace = staticmethod(lambda value: value)  # constants are handed over as they are

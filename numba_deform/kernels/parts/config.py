@@ -11,8 +11,8 @@ from typing import NamedTuple
 from ...device.layout import DYNAMIC_ALIGNMENT
 from ...device.limits import MAX_THREADS, SHARED_LIMIT, SM
 from ...device.memory import dynamic_bytes
+from ...engines.suggestions import closest
 from ...engines.tensormap import L2_PROMOTIONS
-from ...engines.words import closest
 from ..problem import ConfigError
 from .accumulate import ARITHMETIC
 from .lanes import lane_layout

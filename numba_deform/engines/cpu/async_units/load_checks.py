@@ -8,7 +8,7 @@ from ..reports.call_sites import describe_site
 
 
 @dataclass
-class Tally:
+class LoadStatistics:
     """The loads by one map at one line."""
 
     name: str
@@ -22,7 +22,7 @@ class Tally:
     step: tuple = None  # (dimension, distance) of the last of these
 
 
-class LoadPlaces:
+class LoadChecks:
     """The loads of one schedule: how many, and which were odd, by map and line."""
 
     def __init__(self, execution):
@@ -39,7 +39,8 @@ class LoadPlaces:
         key = address, thread.site(), tensor.dims
         if (tally := self.known.get(key)) is None:
             name, line = self._name(address), thread.at(key[1])
-            tally = self.tallies.setdefault((name, tensor.dims, line), Tally(name, line, tensor, coords))
+            new = LoadStatistics(name, line, tensor, coords)
+            tally = self.tallies.setdefault((name, tensor.dims, line), new)
             self.known[key] = tally
         self._count(tally, coords, self.last.get((thread, key), coords))
         self.last[thread, key] = coords

@@ -1,13 +1,13 @@
-"""A block whose threads make one step at a time, in the loop of its ``stepped_cluster``."""
+"""A block whose threads make one step at a time, in the loop of its ``controlled_cluster``."""
 
 from ..machine.block import Block
-from .stepped_thread import SteppedThread, named_operation
+from .controlled_thread import ControlledThread, named_operation
 
 
-class SteppedBlock(Block):
+class ControlledBlock(Block):
     """A block whose threads make one step at a time, as the launch's ``Schedule`` says."""
 
-    thread_type = SteppedThread
+    thread_type = ControlledThread
 
     def __init__(self, execution, index, size, shared_bytes):
         super().__init__(execution, index, size, shared_bytes)

@@ -1,5 +1,5 @@
-"""A thread that gives way before each operation that another thread could notice, for ``stepped_cluster``. What
-these operations are, and what each touches, stands in ``VISIBLE`` and ``ON_CLUSTER``."""
+"""A thread that gives way before each operation that another thread could notice, for ``controlled_cluster``.
+What these operations are, and what each touches, stands in ``VISIBLE`` and ``ON_CLUSTER``."""
 
 from ....compiler.rewrite import REBUILT
 from ..machine.thread import Thread
@@ -8,7 +8,7 @@ from ..machine.thread_operations import ADDS
 from ..memory.access_records import UNWRITTEN
 from ..memory.scalars import WORD, unpack
 from ..reports.source_loops import Loops
-from .choices import Effect, Operation
+from .choices import Operation, Touch
 
 
 def visible(plain, describe, who=0):
@@ -46,7 +46,7 @@ def _busy(name):
 
 def _effect(block, address, kind):
     """On the mbarrier at an address of ``block``."""
-    return Effect(("mbarrier", address, block.rank), kind, block.phase(address))
+    return Touch(("mbarrier", address, block.rank), kind, block.phase(address))
 
 
 def _on_barrier(kind):
@@ -64,7 +64,7 @@ def _wait(thread, address, parity, suspend, token=None):
 
 
 def _copy(thread, dst, src, what, bar, *_):
-    return Operation(lambda: [Effect(("mbarrier", int(bar) & WORD, thread.block.rank), "read")])
+    return Operation(lambda: [Touch(("mbarrier", int(bar) & WORD, thread.block.rank), "read")])
 
 
 def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=lambda: False):
@@ -73,8 +73,8 @@ def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=
     rank = home and home.rank
 
     def touches():
-        result = [Effect(("word", word, rank), kind, space.word(4 * word)) for word in words]
-        return result if home else [*result, Effect(("grid",), "read")]
+        result = [Touch(("word", word, rank), kind, space.word(4 * word)) for word in words]
+        return result if home else [*result, Touch(("grid",), "read")]
 
     operation = Operation(touches, waiting is not None, waiting)
     if waiting:
@@ -130,8 +130,8 @@ def _atomic(thread, view, index, change, *_, **__):
 def named_operation(thread, number, *_, **__):
     """An arrival at named barrier ``number``. Exits count as arrivals, and some are faults."""
     block = thread.block
-    thing, exits = ("named", number, block.rank), Effect(("exits", block.rank), "read")
-    return Operation(lambda: [Effect(thing, "arrive", block.uses.get(number, 0)), exits])
+    thing, exits = ("named", number, block.rank), Touch(("exits", block.rank), "read")
+    return Operation(lambda: [Touch(thing, "arrive", block.uses.get(number, 0)), exits])
 
 
 # --- of a cluster -------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _multicast(cluster, thread, *args, **_):
     *_, bar, mask = args
     place = _home(cluster, thread, bar, 1)[1]
     ranks = [rank for rank in range(len(cluster.blocks)) if mask >> rank & 1]
-    return Operation(lambda: [Effect(("mbarrier", place, rank), "read") for rank in ranks])
+    return Operation(lambda: [Touch(("mbarrier", place, rank), "read") for rank in ranks])
 
 
 def _sending(bar):
@@ -171,12 +171,12 @@ def _sending(bar):
 
     def describe(cluster, thread, *args):
         memory, place = _home(cluster, thread, args[bar], 1)
-        return Operation(lambda: [Effect(("mbarrier", place, memory.block.rank), "read")])
+        return Operation(lambda: [Touch(("mbarrier", place, memory.block.rank), "read")])
 
     return describe
 
 
-class SteppedThread(Thread):
+class ControlledThread(Thread):
     """A thread that gives way before each visible operation."""
 
     operation, inside = None, False
@@ -270,6 +270,6 @@ UNSEEN = (
 
 
 for _name, _describe in VISIBLE.items():
-    setattr(SteppedThread, _name, visible(getattr(Thread, _name), _describe))
+    setattr(ControlledThread, _name, visible(getattr(Thread, _name), _describe))
 for _name in UNSEEN:
-    setattr(SteppedThread, _name, _busy(_name))
+    setattr(ControlledThread, _name, _busy(_name))

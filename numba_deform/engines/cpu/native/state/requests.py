@@ -112,7 +112,7 @@ class RequestHandler:
 
     @staticmethod
     def rest():
-        """A long loop goes on: whoever wants to end it, can."""
+        """Refill the loop's fuel. Being back in Python lets the watchdog stop the run."""
         getcurrent().words[layout.FUEL] = FUEL
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Words that a person types, and what was perhaps meant."""
+""""Did you mean ..?" for mistyped names."""
 
 import difflib
 

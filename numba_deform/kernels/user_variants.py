@@ -26,10 +26,10 @@ from ..device.layout import Namespace
 from ..device.limits import MAX_THREADS
 from ..device.memory import global_at
 from . import registry
+from .parts.config import SharedBytes
+from .parts.row import item_count, item_row, items, run_parts
+from .parts.sampling import load_level, locate
 from .problem import ITEMSIZE, ConfigError
-from .shared.config import SharedBytes
-from .shared.row import item_count, item_row, items, run_parts
-from .shared.sampling import load_level, locate
 
 FORMS = {"debug": False, "trace": False}  # parameters that every variant has: guarded, and traced
 Sample = namedtuple("Sample", ["level", "x", "y", "fx", "fy", "weight"])

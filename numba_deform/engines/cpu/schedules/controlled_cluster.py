@@ -28,10 +28,10 @@ from ..machine.cluster import Cluster
 from ..machine.cross_block_barrier import CrossBlockBarrier
 from ..machine.progress import LIVELOCK_STATES
 from ..memory.restart import Restart
-from .choices import RETRIES, Effect, Operation, Schedule, Step
-from .stepped_thread import ON_CLUSTER, visible
+from .choices import RETRIES, Operation, Schedule, Step, Touch
+from .controlled_thread import ON_CLUSTER, visible
 
-OTHERS = ("others",)  # the actor that is all clusters after this one: they run until they end, or only poll
+REST_OF_GRID = ("others",)  # the actor that is all clusters after this one: they run until they end, or poll
 MEETING = ("cluster",)  # the thing that is the cluster's barrier
 
 
@@ -40,19 +40,19 @@ class SteppedBarrier(CrossBlockBarrier):
 
     def arrive(self, thread, release=True):
         if not thread.inside:
-            thread.give_way(Operation(lambda: [Effect(MEETING, "arrive", self.phase)]))
+            thread.give_way(Operation(lambda: [Touch(MEETING, "arrive", self.phase)]))
         super().arrive(thread, release)
 
     def wait(self, thread):
         if (thread.block, thread.tid) in self.come and not thread.inside:
             phase = self.come[thread.block, thread.tid][0]
             waits = self.name, self, thread.block
-            look = Operation(lambda: [Effect(MEETING, "met", phase)], True, waits)
+            look = Operation(lambda: [Touch(MEETING, "met", phase)], True, waits)
             thread.give_way(look.of_meeting(self, phase))
         super().wait(thread)
 
 
-class SteppedCluster(Cluster):
+class ControlledCluster(Cluster):
     """The blocks of a cluster whose threads make one step at a time. ``resident_blocks`` has the first of them
     run: then all do."""
 
@@ -103,9 +103,9 @@ class SteppedCluster(Cluster):
     def exits(self, thread):
         """Who exits counts as arrived at the cluster's barrier as well."""
         touched = self.step.after if thread in self.step.freed else self.step.touches
-        touched.add(Effect(("exits", thread.block.rank), "exit"))
+        touched.add(Touch(("exits", thread.block.rank), "exit"))
         if len(self.blocks) > 1:
-            touched.add(Effect(MEETING, "arrive", self.barrier.phase))
+            touched.add(Touch(MEETING, "arrive", self.barrier.phase))
         self.threads_of[self.actor_of(thread)].remove(thread)
 
     # --- steps ----------------------------------------------------------------------------------------
@@ -126,16 +126,16 @@ class SteppedCluster(Cluster):
                 self.alone = len(actors) == 1
                 self.steps += 1
                 self.last_step[self.step.actor] = self.steps
-                if self.step.actor == OTHERS:
+                if self.step.actor == REST_OF_GRID:
                     self.others = False
-                    self.step.did([Effect(("grid",), "write")])
+                    self.step.did([Touch(("grid",), "write")])
                     self.schedule.happened(self.step)
                     return True
                 self._make_step()
                 self._settle()
                 self.schedule.happened(self.step)
             elif self.circle:
-                self._goes_round(before)
+                self._repeats(before)
                 return True
             elif self._only_polls():
                 return True
@@ -151,14 +151,14 @@ class SteppedCluster(Cluster):
         able = [a for a, threads in self.threads_of.items() if any(map(self._can, threads))]
         if self.circle:  # who has made no step in it
             able = [a for a in able if self.last_step.get(a, 0) <= self.circle[1]]
-        return able + sorted(self.flying) + [OTHERS] * self.others
+        return able + sorted(self.flying) + [REST_OF_GRID] * self.others
 
     def _make_step(self):
         step = self.step
         if step.actor in self.flying:
             copy = self.flying.pop(step.actor)
             barrier = copy.barrier
-            step.did([Effect(("mbarrier", barrier.address, barrier.block.rank), "land", barrier.phase)])
+            step.did([Touch(("mbarrier", barrier.address, barrier.block.rank), "land", barrier.phase)])
             barrier.block.land(copy)
             return
         waiting = list(self.threads_of[step.actor])
@@ -227,7 +227,7 @@ class SteppedCluster(Cluster):
         self.circle = self.rounds.get(now)
         self.rounds.setdefault(now, (self.turns, self.steps))
 
-    def _goes_round(self, before):
+    def _repeats(self, before):
         """All who could make a step poll in rounds that come again; ``before``: the progress of each block when
         it began."""
         for block, progress in zip(self.blocks, before, strict=True):
@@ -371,7 +371,7 @@ class SteppedCluster(Cluster):
             touches = thread.operation.touches()
             return [touch if touch.kind == "met" else touch._replace(kind="read") for touch in touches]
         if thread.waiting and thread.waiting[0] == "bar.sync":  # syncthreads lacks those of this step anyway
-            return [Effect(("named", thread.waiting[1].number, thread.block.rank), "read")]
+            return [Touch(("named", thread.waiting[1].number, thread.block.rank), "read")]
         return []
 
     def _only_polls(self):
@@ -397,4 +397,4 @@ class SteppedCluster(Cluster):
 
 
 for _name, _describe in ON_CLUSTER.items():
-    setattr(SteppedCluster, _name, visible(getattr(Cluster, _name), _describe, 1))
+    setattr(ControlledCluster, _name, visible(getattr(Cluster, _name), _describe, 1))
