@@ -437,13 +437,13 @@ from .engines.launches import Launch as Launch
 from .engines.tensormap import Im2colMap as Im2colMap
 from .engines.tensormap import TensorMap as TensorMap
 from .engines.tensormap import TensorMapArray as TensorMapArray
-from .kernels.user_variants import Rows as Rows
-from .kernels.user_variants import variant as variant
+from .kernels.parts.sampling import corner_weights as corner_weights
 from .kernels.pipelines import pipeline as pipeline
 from .kernels.problem import ConfigError as ConfigError
 from .kernels.problem import Constants as Constants
 from .kernels.registry import VARIANTS as VARIANTS
-from .kernels.parts.sampling import corner_weights as corner_weights
+from .kernels.user_variants import Rows as Rows
+from .kernels.user_variants import variant as variant
 from .kernels.warp_product import WarpgroupProduct as WarpgroupProduct
 from .kernels.warp_product import WarpProduct as WarpProduct
 from .measure.pipelines import profile as profile

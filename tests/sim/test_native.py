@@ -566,7 +566,7 @@ def test_a_slow_launch_that_has_no_machine_code_goes_on(monkeypatch, codes):
             monkeypatch.setattr(prepared_launch, "PATIENCE", 0)  # slow from its first block on
 
     def compiled(program):
-        told.append(grids[-1].watchdog and grids[-1].watchdog.launch)
+        told.append(grids[-1].watchdog and grids[-1].watchdog.execution)
         return prepared_launch.CODES.setdefault(program.key, "there is none")
 
     def count(out, turns):

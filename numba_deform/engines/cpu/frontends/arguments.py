@@ -89,11 +89,11 @@ def _native(dtype):
     return dtype.isnative if dtype.names is None else all(_native(dtype[name]) for name in dtype.names)
 
 
-def prepared(launch, arg, name, kind):
+def prepared(execution, arg, name, kind):
     """One argument as the kernel's Python code is going to see it."""
     if isinstance(arg, tuple):
         inner = enumerate(zip(arg, kind or [None] * len(arg), strict=True))
-        parts = [prepared(launch, part, f"{name}[{i}]", inner_kind) for i, (part, inner_kind) in inner]
+        parts = [prepared(execution, part, f"{name}[{i}]", inner_kind) for i, (part, inner_kind) in inner]
         return arg._make(parts) if hasattr(arg, "_make") else tuple(parts)
     if isinstance(arg, TensorMapArray):
         return arg.address
@@ -102,7 +102,7 @@ def prepared(launch, arg, name, kind):
         if kind == types.uint64:
             return start_of(data)
         first, stop = bounds_of(data)
-        region = launch.globals.find(None, first, stop - first, "") if data.nbytes else None
+        region = execution.globals.find(None, first, stop - first, "") if data.nbytes else None
         view = ArrayView(region, start_of(data), data, name)
         return view[()] if isinstance(arg, np.void) else view
     if isinstance(kind, types.Number):

@@ -23,46 +23,46 @@ from .controlled_cluster import ControlledCluster
 class Execution:
     """State of one run of a grid."""
 
-    def __init__(self, grid, seed, landing, trace):
-        self.blocks, self.threads, self.seed, self.landing = grid.blocks, grid.threads, seed, landing
-        self.function, self.only = grid.kernel.plain, grid.only
-        self.ended = grid.progress or (lambda blocks: None)
-        self.grid_shape, self.block_shape, self.cluster_shape = grid.shapes
-        self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
-        self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.kernel.shared, None
-        self.shared_alignment = grid.kernel.shared_alignment
+    def __init__(self, launch, seed, landing, trace):
+        self.blocks, self.threads, self.seed, self.landing = launch.blocks, launch.threads, seed, landing
+        self.function, self.only = launch.kernel.plain, launch.only
+        self.ended = launch.progress or (lambda blocks: None)
+        self.grid_shape, self.block_shape, self.cluster_shape = launch.shapes
+        self.cluster_size, self.resident = math.prod(self.cluster_shape), launch.resident
+        self.shared_bytes, self.layout, self.grid_barrier = launch.shared_bytes, launch.kernel.shared, None
+        self.shared_alignment = launch.kernel.shared_alignment
         self.load_checks = LoadChecks(self)
         self.by_choice = by_choice = isinstance(seed, Schedule)
         self.block_type = ControlledBlock if by_choice else Block
         self.cluster_type = ControlledCluster if by_choice else Cluster
-        names = *grid.names, *(name for name, _, _ in grid.kernel.held)
-        extents = arguments.extents(grid.arrays, names, grid.by_address)
-        grid.traces.update(extent.start for extent in extents if grid.kernel.by_bytes)
+        names = *launch.names, *(name for name, _, _ in launch.kernel.held)
+        extents = arguments.extents(launch.arrays, names, launch.by_address)
+        launch.traces.update(extent.start for extent in extents if launch.kernel.by_bytes)
         reasons = {"a schedule of explore": by_choice, "trace": trace, "a cluster": self.cluster_size > 1}
         reason = next((reason for reason, holds in reasons.items() if holds), "")
-        code = None if reason else grid.code()
-        if reason and grid.compiled:
-            grid.why_interpreted = f"{reason} is the interpreter's"
-        self.machine = code and RequestHandler(code, self, grid.program.models(self))
-        self.globals = GlobalMemory(extents, grid.traces, code and self.machine.region)
+        code = None if reason else launch.code()
+        if reason and launch.compiled:
+            launch.why_interpreted = f"{reason} is the interpreter's"
+        self.machine = code and RequestHandler(code, self, launch.program.models(self))
+        self.globals = GlobalMemory(extents, launch.traces, code and self.machine.region)
         if code:
             self.block_type = NativeBlock
         # What machine code stores is not looked at: a race in it is for the interpreter.
-        self.waived = Waived(grid.waive - {"same-value"} if code else grid.waive)
-        self.watch = unjudged if grid.unjudged else lambda memory: memory
+        self.waived = Waived(launch.waive - {"same-value"} if code else launch.waive)
+        self.watch = unjudged if launch.unjudged else lambda memory: memory
         if "same-value" in self.waived.names:
             self.watch = SameValue().watch
         for region in self.globals.regions:
             self.watch(region)
-            if all(array.name in grid.kernel.unset for array in region.arrays):
+            if all(array.name in launch.kernel.unset for array in region.arrays):
                 region.forget()
-        self.is_slow = (lambda blocks: False) if reason else grid.is_slow
-        maps = arguments.maps_of(grid.args)
+        self.is_slow = (lambda blocks: False) if reason else launch.is_slow
+        maps = arguments.maps_of(launch.args)
         self.tensor_maps = {address: tensor for a in maps for address, tensor in a.intact().items()}
-        self.looks, self.places = grid.looks, grid.places
+        self.looks, self.places = launch.looks, launch.places
         self.tireless = set()  # places at which threads look on and on, and do not give up
         self.events = [] if trace else None
-        self.registers, self.copies_issued = grid.registers, 0
+        self.registers, self.copies_issued = launch.registers, 0
         self.running = None
         self.told_at_the_end = None  # a fault that leaves the run as it is, and others the first word
         self.unhurried = False  # whether somebody looks at it in a debugger

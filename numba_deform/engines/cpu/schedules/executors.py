@@ -31,11 +31,11 @@ def check_executor(executor):
         raise ValueError(f"executor={executor!r} must be a concurrent.futures.Executor")
 
 
-def to_run(executor, grid, numbers, report, landing):
+def to_run(executor, launch, numbers, report, landing):
     """The schedules of ``numbers`` that the caller has to run itself, in order, as ``processes.to_run``: the
     last one, and those of which a worker did not see a clean end."""
     rest = numbers[:-1]
-    sent = packed(grid) if rest else None
+    sent = packed(launch) if rest else None
     size = -(-len(rest) // PIECES) or 1
     pieces = [rest[i : i + size] for i in range(0, len(rest), size)]
     futures = [executor.submit(run_piece, sent, piece, landing, type(report)) for piece in pieces]
@@ -70,14 +70,14 @@ def _ended(future):
 def run_piece(sent, numbers, landing, new_report):
     """In a worker: what each schedule adds to the report; None if it is to be run where others can see it."""
     with ONE_AT_A_TIME:
-        grid = launch_of(sent)
-        return [clean(totals_of, number, grid, landing, new_report) for number in numbers]
+        launch = launch_of(sent)
+        return [clean(totals_of, number, launch, landing, new_report) for number in numbers]
 
 
-def totals_of(number, grid, landing, new_report):
+def totals_of(number, launch, landing, new_report):
     """What a schedule adds to the report."""
     totals = new_report()
-    grid.run(number, landing, False, totals)
+    launch.run(number, landing, False, totals)
     return totals
 
 
@@ -98,18 +98,18 @@ def launch_of(sent):
     from .prepared_launch import PreparedLaunch
 
     call, only = pickle.loads(sent)
-    grid = PreparedLaunch(*call)
-    grid.only = only
-    return grid
+    launch = PreparedLaunch(*call)
+    launch.only = only
+    return launch
 
 
 class NotSent(ValueError):
     """A worker could not have the launch."""
 
 
-def packed(grid):
+def packed(launch):
     """The bytes of a launch; NotSent where a worker could not have them."""
-    return dumped((grid.call, grid.only))
+    return dumped((launch.call, launch.only))
 
 
 def dumped(things):

@@ -118,29 +118,29 @@ def explore(
     if limit < 1:
         raise ValueError(f"limit={limit!r} must be at least 1")
     started = time.perf_counter()
-    grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, waive=waive)
-    size, warps = grid.blocks // grid.clusters, -(-grid.threads // 32)
+    launch = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, waive=waive)
+    size, warps = launch.blocks // launch.clusters, -(-launch.threads // 32)
     check_executor(executor)
-    result = Exploration(grid.blocks, warps, grid.threads, by_thread, limit, size)
-    with grid.watched():
-        for _, fault in outcomes_by(executor, grid, result) if executor else outcomes(grid, result):
+    result = Exploration(launch.blocks, warps, launch.threads, by_thread, limit, size)
+    with launch.watched():
+        for _, fault in outcomes_by(executor, launch, result) if executor else outcomes(launch, result):
             if fault:
                 raise fault
             if progress:
                 progress(result.schedules)
         if result.repeated:  # one of these may have been the last, and was not run to its end
             report = Report(waived=result.waived)
-            grid.run(Schedule(0, by_thread), "late", False, report)
+            launch.run(Schedule(0, by_thread), "late", False, report)
             result.waived = report.waived
     result.seconds = time.perf_counter() - started
     return result
 
 
-def outcomes(grid, result, reduced=True):
-    """Run schedule after schedule of ``grid`` and count them in ``result``; yields (seed, its fault or
+def outcomes(launch, result, reduced=True):
+    """Run schedule after schedule of ``launch`` and count them in ``result``; yields (seed, its fault or
     None) for each. With ``reduced=False`` every order is a schedule of its own."""
-    for number in range(grid.clusters):
-        yield from orders(grid, result, Search(number, result.by_thread, reduced))
+    for number in range(launch.clusters):
+        yield from orders(launch, result, Search(number, result.by_thread, reduced))
 
 
 def _count(number, what):

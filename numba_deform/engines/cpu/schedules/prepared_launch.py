@@ -94,12 +94,12 @@ class PreparedLaunch:
 
     def _made(self):
         """The machine code, made while the watchdog rests; None where there can be none."""
-        launch = self.watchdog and self.watchdog.launch
-        if launch:
+        execution = self.watchdog and self.watchdog.execution
+        if execution:
             self.watchdog.rest()
         made = compiled(self.program)
-        if launch:
-            self.watchdog.start(launch)
+        if execution:
+            self.watchdog.start(execution)
         if isinstance(made, str):
             self.why_interpreted = self.why_interpreted or made
             return None
@@ -147,11 +147,11 @@ class PreparedLaunch:
                 for array, before in self.saved:
                     array[...] = before
             self.again = True
-            launch = Execution(self, seed, landing, trace)
+            execution = Execution(self, seed, landing, trace)
             try:
-                self._run(launch, report)
+                self._run(execution, report)
                 if self.request:
-                    self.request.check(launch.globals.writer_of)
+                    self.request.check(execution.globals.writer_of)
             except Bailout:
                 self.compiled, self.why_interpreted = False, GAVE_UP
                 continue
@@ -160,44 +160,44 @@ class PreparedLaunch:
             except BadSchedule as error:
                 raise ValueError(str(error)) from None
             except Exception as error:
-                if launch.machine:  # what to say of it, and whether it is a fault, is for the interpreter
+                if execution.machine:  # what to say of it, and whether it is a fault, is for the interpreter
                     self.compiled, is_fault = False, isinstance(error, faults.SimFault)
                     raised = None if is_fault else traceback.format_exc()
                     continue
                 if isinstance(error, faults.WrongResult):
-                    error.remarks = launch.load_checks.remarks()
+                    error.remarks = execution.load_checks.remarks()
                 if isinstance(error, faults.SimFault):
                     error.seed = str(seed) if isinstance(seed, Schedule) else seed
                     error.landing = landing
                     translate(error, self.kernel.language)
                 raise
             finally:
-                if launch.machine:
-                    launch.machine.close()
+                if execution.machine:
+                    execution.machine.close()
             FAILURES.extend([raised] if raised else ())
-            return launch
+            return execution
 
-    def _run(self, launch, report):
+    def _run(self, execution, report):
         triples = zip(self.args, self.names, self.kinds, strict=True)
-        prepared = [arguments.prepared(launch, *triple) for triple in triples]
-        held = {id(v): arguments.prepared(launch, array, name, None) for name, v, array in self.kernel.held}
-        code = self.program.entry(launch, held)
+        prepared = [arguments.prepared(execution, *triple) for triple in triples]
+        held = {id(v): arguments.prepared(execution, array, name, None) for name, v, array in self.kernel.held}
+        code = self.program.entry(execution, held)
         with self.watched() as watchdog:
             try:
                 try:
-                    watchdog.start(launch)
+                    watchdog.start(execution)
                     with np.errstate(all="ignore"), short_collections():  # a GPU does not warn either
-                        blocks = ResidentBlocks(launch, code, prepared, self.shared_bytes).run()
+                        blocks = ResidentBlocks(execution, code, prepared, self.shared_bytes).run()
                 finally:
                     watchdog.rest()
             except OutOfTime as error:
-                raise watchdog.fault(launch, error) from None
-        if launch.told_at_the_end:
-            raise launch.told_at_the_end
-        report.touched = launch.globals.touched() if self.kernel.by_bytes else []
-        report.copies += launch.copies_issued
-        report.notes |= dict.fromkeys(launch.load_checks.swizzled())
-        report.waived = waivers.added(report.waived, launch.waived.totals())
+                raise watchdog.fault(execution, error) from None
+        if execution.told_at_the_end:
+            raise execution.told_at_the_end
+        report.touched = execution.globals.touched() if self.kernel.by_bytes else []
+        report.copies += execution.copies_issued
+        report.notes |= dict.fromkeys(execution.load_checks.swizzled())
+        report.waived = waivers.added(report.waived, execution.waived.totals())
         for switches, cycles, static_bytes, uses in blocks:
             report.uses = max(report.uses, uses)
             report.switches += switches

@@ -24,23 +24,23 @@ PAYS = 2.0  # seconds that the schedules take one after the other: far more than
 _mine = None  # in another process: (grid, landing, the class of reports)
 
 
-def to_run(grid, numbers, report, landing, executor=None):
+def to_run(launch, numbers, report, landing, executor=None):
     """The schedules of ``numbers`` that the caller has to run itself, in order: all but those that have ended
     without a fault in another process. What these did is in ``report`` when the next one is asked for.
     They go to ``executor`` if there is one."""
     if executor is not None:
-        yield from executors.to_run(executor, grid, numbers, report, landing)
+        yield from executors.to_run(executor, launch, numbers, report, landing)
         return
     started = time.perf_counter()
     yield numbers[0]
     seconds = time.perf_counter() - started
     rest = numbers[1:]
     processes = min(_idle_cores(), len(rest) - 1)
-    if processes < 2 or seconds * len(rest) < PAYS or not _may_fork(grid):
+    if processes < 2 or seconds * len(rest) < PAYS or not _may_fork(launch):
         yield from rest
         return
     sys.stdout.flush()
-    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (grid, landing, type(report)))
+    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (launch, landing, type(report)))
     try:
         with warnings.catch_warnings():  # of threads below Python, such as NumPy's, which are idle
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -59,9 +59,9 @@ def to_run(grid, numbers, report, landing, executor=None):
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(grid, *more):
+def _begin(launch, *more):
     global _mine
-    _mine, grid.progress = (grid, *more), None
+    _mine, launch.progress = (launch, *more), None
 
 
 def _one(number):
@@ -77,10 +77,10 @@ def _idle_cores():
         return 1
 
 
-def _may_fork(grid):
+def _may_fork(launch):
     """Whether a copy of this process can run a schedule as this one would, and nobody notices."""
     alone = threading.active_count() == 1 and not multiprocessing.current_process().daemon
-    return alone and grid.program.is_confined and not _are_shared(arguments.writeable(grid.arrays))
+    return alone and launch.program.is_confined and not _are_shared(arguments.writeable(launch.arrays))
 
 
 def _are_shared(arrays):

@@ -16,17 +16,17 @@ from ..memory.restart import Restart
 class ResidentBlocks:
     """The blocks that have started and not ended."""
 
-    def __init__(self, launch, function, args, shared_bytes):
-        self.launch, self.function, self.args = launch, function, args
+    def __init__(self, execution, function, args, shared_bytes):
+        self.execution, self.function, self.args = execution, function, args
         self.shared_bytes = shared_bytes
         self.waiting = {}  # block -> (changes when it ran last, whether it then ran to no end)
-        self.clusters = clusters(launch.grid_shape, launch.cluster_shape)
-        self.count = launch.blocks  # that are to run
-        if launch.only is not None:
-            self.clusters, self.count = ((number,) for number in launch.only), len(launch.only)
+        self.clusters = clusters(execution.grid_shape, execution.cluster_shape)
+        self.count = execution.blocks  # that are to run
+        if execution.only is not None:
+            self.clusters, self.count = ((number,) for number in execution.only), len(execution.only)
         self.fresh = []  # started, and have not run
         self.started = self.changes = 0
-        self.room = launch.resident or 1
+        self.room = execution.resident or 1
 
     def run(self):
         """Run all blocks; what each has to say in the end. Raises the first SimFault."""
@@ -38,7 +38,7 @@ class ResidentBlocks:
                 before = sum(each.progress for each in together)
                 waits = block.run(alone)
                 self.changes += max(0, sum(each.progress for each in together) - before)
-                self.room = self.launch.room(block)
+                self.room = self.execution.room(block)
                 if block.gives_way:  # it comes after the others, whatever they do
                     block.gives_way = False
                     del self.waiting[block]
@@ -49,9 +49,9 @@ class ResidentBlocks:
                     del self.waiting[block]
                     block.close()
                     summaries.append(block.summary())
-                    self.launch.ended(1)
+                    self.execution.ended(1)
         except faults.SimFault as fault:
-            for block in self.waiting if not self.launch.machine else ():
+            for block in self.waiting if not self.execution.machine else ():
                 if block.index == fault.block:
                     explain(fault, block)
             raise
@@ -62,8 +62,8 @@ class ResidentBlocks:
 
     def _next(self):
         """(the block that runs next, whether no other one can change anything)"""
-        launch = self.launch
-        size = launch.cluster_size
+        execution = self.execution
+        size = execution.cluster_size
         if not self.fresh and self.started < self.count and len(self.waiting) + size <= max(self.room, size):
             self._start()
         if self.fresh:
@@ -78,12 +78,12 @@ class ResidentBlocks:
 
     def _start(self):
         """The blocks of the next cluster start."""
-        launch = self.launch
-        if launch.is_slow(self.started):
+        execution = self.execution
+        if execution.is_slow(self.started):
             raise Restart
-        numbers, cluster = next(self.clusters), self.started // launch.cluster_size
-        self.fresh = [launch.block_type(launch, i, launch.threads, self.shared_bytes) for i in numbers]
-        launch.cluster_type(tuple(self.fresh), launch.cluster_shape, cluster)
+        numbers, cluster = next(self.clusters), self.started // execution.cluster_size
+        self.fresh = [execution.block_type(execution, i, execution.threads, self.shared_bytes) for i in numbers]
+        execution.cluster_type(tuple(self.fresh), execution.cluster_shape, cluster)
         for block in self.fresh:
             self.waiting[block] = 0, False
             block.start(self.function, self.args)

@@ -20,10 +20,10 @@ from .choices import BadSchedule, Schedule, Step
 from .simulate import Report
 
 
-def orders(grid, result, search):
+def orders(launch, result, search):
     """The same for those of one search."""
     while search.left and result.schedules < result.limit:
-        ran, fault = run_once(grid, result, search)
+        ran, fault = run_once(launch, result, search)
         seed = str(search)
         search.next()
         if ran:
@@ -31,11 +31,11 @@ def orders(grid, result, search):
     result.complete = not search.left and not result.left_out
 
 
-def run_once(grid, result, search):
+def run_once(launch, result, search):
     """Run the search's next schedule: (whether it came to its end, its fault or None)."""
     report, fault = Report(waived=result.waived), None
     try:
-        grid.run(search, "late", False, report)
+        launch.run(search, "late", False, report)
     except _Repeated:
         result.repeated += 1
         search.stopped()
@@ -49,7 +49,7 @@ def run_once(grid, result, search):
     result.longest = max(result.longest, len(search.steps))
     result.choices = max(result.choices, len(search.taken))
     if not fault:
-        result.contents.add(grid.contents())
+        result.contents.add(launch.contents())
     return True, fault
 
 

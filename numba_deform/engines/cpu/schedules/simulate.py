@@ -98,19 +98,20 @@ def simulate(
     launched, and for a schedule of some other kernel.
     """
     schedule = _schedule(seed, schedules, landing)
-    grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled, waive)
+    call = kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled, waive
+    launch = PreparedLaunch(*call)
     check_executor(executor)
-    grid.only, grid.progress = only and _blocks(grid, only), progress
-    report = Report(blocks=len(only or range(grid.blocks)), threads=grid.threads, schedules=schedules)
+    launch.only, launch.progress = only and _blocks(launch, only), progress
+    report = Report(blocks=len(only or range(launch.blocks)), threads=launch.threads, schedules=schedules)
     started = time.perf_counter()
     numbers = [schedule] if schedule else range(seed, seed + schedules)
     with short_collections():
-        for number in to_run(grid, numbers, report, landing, executor):
-            launch = grid.run(number, landing, trace, report)
-        report.events, report.compiled = launch.events or [], launch.machine is not None
-        report.why_interpreted, report.untried = grid.why_interpreted, untried(grid, report.uses)
+        for number in to_run(launch, numbers, report, landing, executor):
+            execution = launch.run(number, landing, trace, report)
+        report.events, report.compiled = execution.events or [], execution.machine is not None
+        report.why_interpreted, report.untried = launch.why_interpreted, untried(launch, report.uses)
         # Its parts refer to each other, and hold more memory than their number lets the collector think.
-        del launch
+        del execution
         gc.collect()
     report.seconds = time.perf_counter() - started
     return report
@@ -131,10 +132,10 @@ def _schedule(seed, schedules, landing):
     return schedule
 
 
-def _blocks(grid, only):
+def _blocks(launch, only):
     """The numbers in ascending order, checked."""
-    if grid.shapes[2] != (1, 1, 1):
+    if launch.shapes[2] != (1, 1, 1):
         raise ValueError(f"only={only!r}: blocks of a cluster run together")
-    if not all(isinstance(number, (int, np.integer)) and 0 <= number < grid.blocks for number in only):
-        raise ValueError(f"only={only!r} must be numbers of blocks, from 0 to {grid.blocks - 1}")
+    if not all(isinstance(number, (int, np.integer)) and 0 <= number < launch.blocks for number in only):
+        raise ValueError(f"only={only!r} must be numbers of blocks, from 0 to {launch.blocks - 1}")
     return sorted(set(only))

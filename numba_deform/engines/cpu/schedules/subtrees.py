@@ -17,20 +17,20 @@ from .search import Search, orders, run_once
 PIECE = 64
 
 
-def outcomes_by(executor, grid, result):
+def outcomes_by(executor, launch, result):
     """As ``explore.outcomes``, but yields only of those schedules that are run here."""
-    sent = packed(grid)
-    for number in range(grid.clusters):
+    sent = packed(launch)
+    for number in range(launch.clusters):
         result.complete = False
         if result.schedules < result.limit:
             search = Search(number, result.by_thread)
-            yield from _outcomes(executor, sent, grid, result, search)
+            yield from _outcomes(executor, sent, launch, result, search)
             result.complete = not search.path and not result.left_out
 
 
-def _outcomes(executor, sent, grid, result, search):
+def _outcomes(executor, sent, launch, result, search):
     with ONE_AT_A_TIME:
-        ran, fault = run_once(grid, result, search)
+        ran, fault = run_once(launch, result, search)
     if ran:
         yield str(search), fault
     nothing = replace(result, schedules=0, repeated=0, waived={}, contents=set(), left_out=set())
@@ -39,7 +39,7 @@ def _outcomes(executor, sent, grid, result, search):
         while search.path:
             for depth in range(len(search.path)) if result.schedules < result.limit else ():
                 if depth not in jobs and (root := search.subtree(depth)):
-                    given = sent, nothing, search.block, [moved(node, grid, _named) for node in root]
+                    given = sent, nothing, search.block, [moved(node, launch, _named) for node in root]
                     jobs[depth] = executor.submit(search_subtree, *given)
             depth = len(search.path) - 1
             if not (root := search.subtree(depth)):
@@ -51,11 +51,11 @@ def _outcomes(executor, sent, grid, result, search):
             if answer and result.schedules + answer[0].schedules < result.limit:
                 found, path, wanted = answer
                 result.add(found)
-                path = [moved(node, grid, _placed) for node in path]
+                path = [moved(node, launch, _placed) for node in path]
             else:
                 again = Search(search.block, result.by_thread, root=root)
                 with ONE_AT_A_TIME:
-                    yield from orders(grid, result, again)
+                    yield from orders(launch, result, again)
                 if again.left:
                     return
                 path, wanted = again.path[depth:], again.wanted
@@ -69,27 +69,27 @@ def search_subtree(sent, found, block, root):
     """In a worker: (what was tried, the path from the root's last node on, what is wanted above it); None if it
     is to be done where others can see it."""
     with ONE_AT_A_TIME:
-        grid = launch_of(sent)
-        with grid.watched():
-            return clean(_search, grid, replace(found, contents=set(), left_out=set()), block, root)
+        launch = launch_of(sent)
+        with launch.watched():
+            return clean(_search, launch, replace(found, contents=set(), left_out=set()), block, root)
 
 
-def _search(grid, found, block, root):
-    search = Search(block, found.by_thread, root=[moved(node, grid, _placed) for node in root])
+def _search(launch, found, block, root):
+    search = Search(block, found.by_thread, root=[moved(node, launch, _placed) for node in root])
     while search.left and found.schedules + found.repeated < PIECE:
         if search.steps:
             search.next()
         if search.left:
-            _, fault = run_once(grid, found, search)
+            _, fault = run_once(launch, found, search)
             if fault:
                 raise fault
-    path = [moved(node, grid, _named) for node in search.path[len(root) - 1 :]]
+    path = [moved(node, launch, _named) for node in search.path[len(root) - 1 :]]
     return found, path, list(search.wanted)
 
 
-def moved(node, grid, change):
+def moved(node, launch, change):
     """A node with ``change(word, arrays)`` for each word of global memory that has been touched."""
-    arrays = [bounds_of(array) for array, _ in grid.saved]
+    arrays = [bounds_of(array) for array, _ in launch.saved]
 
     def touch(one):
         is_global = one.thing[0] == "word" and one.thing[2] is None

@@ -13,14 +13,14 @@ class Watchdog:
     another: to start a thread takes as long as a small run."""
 
     def __init__(self, timeout):
-        self.timeout, self.launch, self.until = timeout, None, 0.0  # the run that it watches, and until when
+        self.timeout, self.execution, self.until = timeout, None, 0.0  # the run that it watches, and until when
         self.caller, self.over = ctypes.c_ulong(threading.get_ident()), threading.Event()
         self.lock = threading.Lock()
         self.watch = threading.Thread(target=self._watch, daemon=True)
 
-    def start(self, launch):
+    def start(self, execution):
         """A run begins."""
-        self.launch, self.until = launch, time.monotonic() + self.timeout
+        self.execution, self.until = execution, time.monotonic() + self.timeout
         if not self.watch.ident:
             self.watch.start()
 
@@ -28,7 +28,7 @@ class Watchdog:
         pause = self.timeout
         while not self.over.wait(max(pause, 0)):
             with self.lock:
-                watched = self.launch and not self.launch.unhurried
+                watched = self.execution and not self.execution.unhurried
                 pause = self.until - time.monotonic() if watched else max(self.timeout, 0.1)
                 if pause <= 0:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(self.caller, ctypes.py_object(OutOfTime))
@@ -39,7 +39,7 @@ class Watchdog:
         while True:
             try:
                 with self.lock:
-                    self.launch = None
+                    self.execution = None
                 for _ in range(100):
                     pass  # one that is still on its way arrives here
                 return
@@ -52,9 +52,9 @@ class Watchdog:
         if self.watch.ident:
             self.watch.join()
 
-    def fault(self, launch, error):
+    def fault(self, execution, error):
         """What to say of the place where the run was stopped."""
-        what, thread = f"still running after {self.timeout:g} s", launch.running
+        what, thread = f"still running after {self.timeout:g} s", execution.running
         if thread is None:
             return faults.Unfinished(what)
         return thread.fault_at(faults.Unfinished, what, raised_at(error))

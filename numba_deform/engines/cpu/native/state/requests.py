@@ -24,11 +24,11 @@ FLOATS = {kind: np.dtype(str(kind)) for kind in (types.float16, types.float32, t
 class RequestHandler:
     """What the blocks of a launch share: the code, the table of records, and the answers to its requests."""
 
-    def __init__(self, code, launch, models):
-        self.code, self.launch, self.models = code, launch, models
+    def __init__(self, code, execution, models):
+        self.code, self.execution, self.models = code, execution, models
         self.words = _words(layout.LAUNCH_WORDS)
         self.words[layout.JOINT] = code.joint.ctypes.data
-        self.table = Table(self.words, code.sites, launch.threads)
+        self.table = Table(self.words, code.sites, execution.threads)
         self.answers = [None, *(self.answer(*each) for each in enumerate(code.requests, 1))]
         self.regions = []
         for name in ("run", "without", "wake", "read", "overwrite"):
