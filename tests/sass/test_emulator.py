@@ -53,6 +53,7 @@ def test_what_is_inlined_from_another_file_counts_for_the_call():
     assert {line for _, line in found} <= set(lines), found
 
 
+@pytest.mark.full
 def test_lines_do_not_change_the_code():
     kernel = copy(stages=2).kernel
     plain, lined = kernel.compile(), listing(kernel)

@@ -90,6 +90,7 @@ def tma_result(value, shapes, threads, stages, points, refills, region, maps_of)
     return out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("stages", "points", "refills", "region", "heads"),
     [(2, 8, 3, 10**6, 1), (1, 3, 2, 10**6, 2), (3, 32, 4, 2, 1)],

@@ -216,7 +216,7 @@ def test_what_is_no_pipeline():
 @pytest.mark.parametrize("launch, said", [
     (product(), "more than one block (by a larger tiles)"),
     (product(steps=2, tiles=2), "a stage filled twice (by a larger steps)"),
-    (product(steps=4, tiles=2), ""),
+    pytest.param(product(steps=4, tiles=2), "", id="four steps", marks=pytest.mark.full),
     (copy(), ""),  # which has one block by itself
     (copy(steps=3), "a stage filled twice (by a larger steps)"),
     (stencil(), "a stage filled twice (by a smaller stages)"),

@@ -613,6 +613,7 @@ def test_a_timeline_says_at_once_that_it_cannot_be_drawn(tmp_path, monkeypatch, 
     assert cli.main([*words[:-1], f"{words[-1]}x.json"]) == 0 and (tmp_path / "x.json").exists()
 
 
+@pytest.mark.full
 def test_a_timeline_of_the_model(capsys):
     """Each block that is asked for, on a GPU's grid; the CPU engine's keys are refused."""
     words = ["timeline", "variant=tma", "stages=2", "workload=tiny", "engine=model"]
