@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import slow
 from hypothesis import HealthCheck, given, settings, strategies
 
 from numba_deform.attention import tuned
@@ -37,6 +38,15 @@ def pytest_sessionstart():
     """Before its first test Hypothesis has the garbage collector look twice at all that there is, for whoever
     refers to its random numbers: six seconds, once there are thousands of kernels. Now there is little."""
     settings(max_examples=1)(given(strategies.none())(lambda nothing: None))()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What ``slow.txt`` names is exhaustive."""
+    names = slow.names()
+    for item in items:
+        if item.nodeid in names:
+            item.add_marker(pytest.mark.full)
 
 
 def pytest_unconfigure(config):

@@ -183,3 +183,12 @@ def test_all_intrinsics_are_public_names():
             here = isinstance(value, Intrinsic) and value.model.__module__ == own.__name__
             if here and module.name != "guard" and value.ptx:
                 assert getattr(numba_deform, name) is value, f"__init__.pyi lacks {name}"
+
+
+def test_slow_tests_are_there():
+    """Of a name that is gone nobody would notice that its test runs by default again."""
+    names = Path(__file__).parents[1].joinpath("slow.txt").read_text().splitlines()
+    assert names == sorted(set(names)) and len(names) > 100
+    for name in names:
+        file, _, test = name.partition("::")
+        assert f"def {test.partition('[')[0]}(" in Path(__file__).parents[2].joinpath(file).read_text(), name
