@@ -1,5 +1,5 @@
-"""Which tests are slow: ``conftest`` marks them ``full``, so that the default run stays under five minutes. Those
-that alone notice a mutant of ``mutation.py`` are none, however long they take.
+"""Which tests are slow: ``conftest`` marks them ``full``, so that the default run stays under five minutes.
+Those that alone notice a mutant of ``mutation.py`` are none, however long they take.
 
     pytest --junitxml=times.xml && python tests/slow.py times.xml > new.txt && mv new.txt tests/slow.txt
 
