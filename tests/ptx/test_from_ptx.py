@@ -112,7 +112,10 @@ def test_faults_name_the_line_of_the_source(instruction, fault, blamed):
 @pytest.mark.full
 @pytest.mark.parametrize("name", COMPILED)
 def test_stored_texts_are_what_the_compiler_makes(name):
-    assert compiled(name) == (KERNELS / f"{name}.ptx").read_text()
+    """Numba counts the shared arrays of all kernels that a process has compiled."""
+    texts = compiled(name), (KERNELS / f"{name}.ptx").read_text()
+    made, kept = (re.sub(r"_cudapy_smem_\d+", "smem", text) for text in texts)
+    assert made == kept
 
 
 # --- parts of the language ----------------------------------------------------------------------------
