@@ -107,6 +107,11 @@ def test_the_verdict_is_that_of_the_source(name):
         assert EXCEPTIONS["otherwise"][name].startswith(f"{instead}: ")
 
 
+def test_a_poll_that_gives_up_is_seen_in_ptx():
+    """``explore`` tells a thread's states by the variables of the kernel's own frames."""
+    assert verdict("gives_up_after_many_looks") == ("", "")
+
+
 def test_exceptions_are_few_and_have_reasons():
     named = [name for group in EXCEPTIONS.values() for name in group]
     assert len(named) == len(set(named)) and set(named) <= set(PROGRAMS)

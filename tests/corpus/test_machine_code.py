@@ -23,7 +23,6 @@ INTERPRETED = {
         "shuffles_from_lanes_outside_the_mask", "undefined_values_go_unused",
     ],
     "lanes that exchange numbers of two types": ["two_branches_vote_and_exchange"],
-    "results that are tuples of two types": ["do_all_lanes_agree"],
     "a barrier that hands on what another block wrote": ["another_block_fetches_what_was_written"],
     "clusters": ["multicast_pipeline"],
 }  # fmt: skip

@@ -6,7 +6,7 @@ import types
 
 from ......compiler import cache
 from ......compiler.outline import FOR_CPU, Outline
-from ......compiler.rewrite import all_names
+from ......compiler.rewrite import REBUILT, all_names
 from ......device.ptx import Intrinsic
 from ....machine.program import Program
 from ....memory.scalars import start_of
@@ -28,7 +28,7 @@ class PtxProgram(Program):
         function = self.kernel.plain
         scope, names = function.__globals__, all_names(function.__code__)
         bound = {name: _bound(scope[name], held) for name in names if name in scope}
-        bound |= {KERNEL: True, "cuda": Threads(execution)}
+        bound |= {KERNEL: True, REBUILT: True, "cuda": Threads(execution)}
         return types.FunctionType(function.__code__, scope | bound, function.__name__)
 
     def coroutine(self, module):
