@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import pytest
@@ -116,7 +117,16 @@ def test_what_a_kernel_prints_comes_in_order(others, capfd):
 
 
 def test_a_process_that_dies(others, monkeypatch):
+    """The first one, before there are others, which then cannot start."""
     monkeypatch.setattr(processes, "_one", dies)
+    submit = processes.ProcessPoolExecutor.submit
+
+    def submit_and_wait(*args):
+        future = submit(*args)
+        assert isinstance(future.exception(), BrokenProcessPool)
+        return future
+
+    monkeypatch.setattr(processes.ProcessPoolExecutor, "submit", submit_and_wait)
     apart = in_turn(sums, schedules=5)
     monkeypatch.setattr(processes, "PAYS", float("inf"))
     same(apart, in_turn(sums, schedules=5))

@@ -5,6 +5,7 @@ another process met anything but a clean end (a fault, a time limit, something t
 once more here, which then does what it does; and the last one is always run here, for its arrays and events.
 """
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -44,12 +45,9 @@ def to_run(launch, numbers, report, landing, executor=None):
     try:
         with warnings.catch_warnings():  # of threads below Python, such as NumPy's, which are idle
             warnings.simplefilter("ignore", DeprecationWarning)
-            futures = [(number, pool.submit(_one, number)) for number in rest[:-1]]
+            futures = [(number, _submitted(pool, number)) for number in rest[:-1]]
         for number, future in futures:
-            try:
-                totals = future.result()
-            except BrokenProcessPool:
-                totals = None
+            totals = future and _result(future)
             if totals is None:
                 yield number
             else:
@@ -57,6 +55,17 @@ def to_run(launch, numbers, report, landing, executor=None):
         yield rest[-1]
     finally:  # also when nobody wants the results any more
         pool.shutdown(cancel_futures=True)
+
+
+def _submitted(pool, number):
+    """The future of schedule ``number``; None if a process has died before this one was handed out."""
+    with contextlib.suppress(BrokenProcessPool):
+        return pool.submit(_one, number)
+
+
+def _result(future):
+    with contextlib.suppress(BrokenProcessPool):
+        return future.result()
 
 
 def _begin(launch, *more):
