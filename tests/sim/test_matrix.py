@@ -506,17 +506,21 @@ def test_lanes_that_are_not_there(block, words):
 
 @pytest.mark.parametrize("store", [stmatrix_x1, stmatrix_x1_trans], ids=["plain", "trans"])
 def test_an_undefined_value_is_stored(store):
-    def kernel(out):
+    """Shared memory may hold it; who reads it has an undefined value."""
+
+    def kernel(out, read):
         tile = cuda.shared.array((8, 8), uint16, alignment=16)
         lane = cuda.threadIdx.x
         mask = uint32(0x0000FFFF) if lane < 16 else uint32(0xFFFF0000)
         word = shfl_sync_idx_b32(mask, uint32(lane), uint32(20))
         store(shared_address(tile) + uint32(16 * (lane & 7)), word)
-        out[lane] = lane
+        cuda.syncwarp()
+        out[lane] = tile[lane // 4, lane % 4] if read else lane
 
     for landing in LANDINGS:
-        with pytest.raises(faults.UninitialisedRead, match="undefined value in tile"):
-            run(kernel, np.zeros(32, np.uint32), landing=landing)
+        run(kernel, np.zeros(32, np.uint32), False, landing=landing)
+        with pytest.raises(faults.UninitialisedRead, match=r"undefined value in out\["):
+            run(kernel, np.zeros(32, np.uint32), True, landing=landing)
 
 
 def test_ldmatrix_of_another_space():

@@ -15,7 +15,7 @@ import numpy as np
 from ... import faults
 from ..memory.access_faults import bad_read, outside
 from ..memory.access_records import OUTSIDE, UNWRITTEN
-from ..memory.scalars import WORD
+from ..memory.scalars import WORD, Undefined
 from .cycle_costs import COST
 
 RESULT = "result"  # what the lanes of one call share, beside what each has brought
@@ -93,10 +93,12 @@ def write_element(lane, address, size, word, half=0):
     if size == 4:
         return lane.store("shared", address, (word,))
     shared = lane.block.shared
-    lane.check_defined(word, lambda: shared.name_of(address))
     shared.on_write(lane, address, 2, lane.write_record())
     offset = address - shared.base
-    shared.bytes[offset : offset + 2] = (int(word) >> 16 * half & 0xFFFF).to_bytes(2, "little")
+    if type(word) is Undefined:
+        shared.store_undefined(address, 2, word)
+    else:
+        shared.bytes[offset : offset + 2] = (int(word) >> 16 * half & 0xFFFF).to_bytes(2, "little")
     lane.block.progress += 1
     lane.time += COST.shared_access
 

@@ -64,10 +64,26 @@ class ThreadMemory(ThreadOrdering):
             self.time += COST.global_access
             if read_only and region.traced:
                 region.on_read_only(self, address, size)
-        region.on_read(self, address, size)
+        try:
+            region.on_read(self, address, size)
+        except faults.UninitialisedRead:
+            if region.undefined_at(address, size) is None:
+                raise
+            return self._load_undefined(region, address, size, words)
         if size == 4 and region.words:
             return region.words[address - region.base >> 2]
         return unpack(region.bytes, address - region.base, size, words)
+
+    def _load_undefined(self, region, address, size, words):
+        """The word, or the words, some of which have been stored as undefined ones."""
+        width, values = size // words, []
+        for place in range(address, address + size, width):
+            try:
+                region.on_read(self, place, width)
+                values.append(unpack(region.bytes, place - region.base, width, 1))
+            except faults.UninitialisedRead:
+                values.append(region.undefined_at(place, width))
+        return values[0] if words == 1 else tuple(values)
 
     def store(self, space, address, words, narrow=0):
         """``narrow``: only so many bytes, 1 or 2, of one word."""
@@ -96,8 +112,12 @@ class ThreadMemory(ThreadOrdering):
                 put_narrow(region.bytes, address - region.base, narrow, *words)
             else:
                 put(region.bytes, address - region.base, words)
-        except UndefinedUse as use:
-            self.check_defined(use.args[0], lambda: region.name_of(address))
+        except UndefinedUse:
+            for place, word in enumerate(words):
+                if type(word) is Undefined:
+                    self.put_undefined(region, address + 4 * place, narrow or 4, word)
+                else:
+                    put(region.bytes, address + 4 * place - region.base, (word,))
 
     # ``wide``: of gpu scope or a wider one, else of scope cta, which orders nothing between blocks.
     # A flag has 4 bytes if ``size`` says no other.
@@ -193,6 +213,12 @@ class ThreadMemory(ThreadOrdering):
                 self.poll("atomic", space, address)
         self.time += COST.atomic
         return old
+
+    def put_undefined(self, region, address, size, value):
+        """Shared memory may hold an undefined value; in global memory somebody would find it."""
+        if region.undefined is None:
+            self.check_defined(value, lambda: region.name_of(address, element=True))
+        region.store_undefined(address, size, value)
 
     def check_defined(self, value, name):
         """Refuse to store a value that a shuffle from nowhere has made; ``name()`` is where."""

@@ -11,7 +11,7 @@ from numba.cuda import config
 
 from ... import faults
 from .same_value import decide
-from .scalars import Undefined, Unsupported, as_int64, dtype_of, fits, limits, start_of, wrap
+from .scalars import MayHoldUndefined, Undefined, Unsupported, as_int64, dtype_of, fits, limits, start_of, wrap
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
@@ -195,7 +195,12 @@ class ArrayView:
             place, address = self._locate(thread, index)
             if place is None:
                 return self._select(thread, index)
-        self.space.on_read(thread, address, self.itemsize)
+        try:
+            self.space.on_read(thread, address, self.itemsize)
+        except faults.UninitialisedRead:
+            if (value := self.space.undefined_at(address, self.itemsize)) is None:
+                raise
+            return value
         return self.items[place]
 
     def __setitem__(self, index, value):
@@ -208,7 +213,9 @@ class ArrayView:
                 self._select(thread, index)._assign(value)
                 return
         if type(value) is Undefined:
-            thread.check_defined(value, lambda: f"{self.name}{[*place] if type(place) is tuple else [place]}")
+            self.space.on_write(thread, address, self.itemsize, thread.write_record())
+            thread.put_undefined(self.space, address, self.itemsize, value)
+            return
         if self.integer and not (type(value) is int and self.low <= value <= self.high):
             value = wrap(value, self.data.dtype)
         record = thread.write_record()
@@ -347,13 +354,11 @@ def constant_array(array):
     return ArrayView(Constants, 0, array.copy(), "constant array")
 
 
-class OwnBytes:
+class OwnBytes(MayHoldUndefined):
     """The bytes of one thread's local array."""
 
-    base = 0
-
     def __init__(self, size):
-        self.written = bytearray(size)
+        self.written, self.undefined = [0] * size, {}
 
     def on_read(self, thread, address, size):
         if not all(self.written[address : address + size]):
@@ -361,7 +366,7 @@ class OwnBytes:
             raise thread.fault(faults.UninitialisedRead, what)
 
     def on_write(self, thread, address, size, record):
-        self.written[address : address + size] = b"\1" * size
+        self.written[address : address + size] = [1] * size
         thread.block.progress -= 1  # nobody else sees it
 
 

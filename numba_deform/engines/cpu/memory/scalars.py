@@ -112,10 +112,10 @@ class UndefinedUse(Exception):
 class Undefined:
     """An undefined value of any type, and all that is computed with it: that is no fault, as the result may go
     unused. Whoever wants to know a number of it, or decides by it, meets :class:`UndefinedUse`. ``origin`` says
-    where it is from."""
+    where it is from, ``kind`` of what (``access_faults.UNDEFINED``)."""
 
-    def __init__(self, origin):
-        self.origin = origin
+    def __init__(self, origin, kind="shuffle"):
+        self.origin, self.kind = origin, kind
 
     def __array_ufunc__(self, *_, **__):
         return self
@@ -163,6 +163,25 @@ def passing_on(function):
             return use.args[0]
 
     return apply
+
+
+class MayHoldUndefined:
+    """Memory with a record for each byte in ``written``, ``nothing`` where it holds nothing. ``undefined``:
+    {address of a byte: the Undefined that was stored there}; None in memory that must not hold any."""
+
+    base, nothing, undefined = 0, 0, None
+
+    def store_undefined(self, address, size, value):
+        """As if nobody had written these bytes; but who reads them may leave what they hold unused."""
+        self.undefined |= dict.fromkeys(range(address, address + size), value)
+        a = address - self.base
+        self.written[a : a + size] = [self.nothing] * size
+
+    def undefined_at(self, address, size):
+        """The undefined value that is part of these bytes; None where one of them was never written at all."""
+        holes = [a for a in range(address, address + size) if self.written[a - self.base] == self.nothing]
+        values = [(self.undefined or {}).get(a) for a in holes]
+        return values[0] if values and all(value is not None for value in values) else None
 
 
 def unpack(buffer, offset, size, words):

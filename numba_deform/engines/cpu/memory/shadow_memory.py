@@ -32,20 +32,20 @@ from .access_records import (
 )
 from .races import Access
 from .refill_faults import unfenced_refill
-from .scalars import unpack
+from .scalars import MayHoldUndefined, unpack
 
 # After so many reads in a row, or atomics that change nothing, a thread may be polling: others get their turn.
 MANY_READS, MANY_VAIN = 100, 10
 
 
-class ShadowMemory:
+class ShadowMemory(MayHoldUndefined):
     """One range of addresses with its records; ``base`` is the address of record 0.
 
     ``flags`` holds what release operations have published: address -> SyncVariable. ``traced``: whether it has
     records; ``watched``: whether a write needs more than a look at them (``before_write``).
     """
 
-    traced, watched = True, False
+    traced, watched, nothing = True, False, UNWRITTEN
     unset = UninitialisedRead.rule, UninitialisedRead.cure  # of a read of what nothing has written
     narrow = False  # whether an atomic of scope cta has been here
 

@@ -30,7 +30,7 @@ class SharedMemory(ShadowMemory):
 
     def __init__(self, block, dynamic_bytes):
         super().__init__(0)
-        self.block, self.dynamic_bytes = block, dynamic_bytes
+        self.block, self.dynamic_bytes, self.undefined = block, dynamic_bytes, {}
         static = min(STATIC_LIMIT, max(0, SHARED_LIMIT - dynamic_bytes))
         self.dynamic_start = _place(self.FIRST + static + self.ROOM, block.execution.shared_alignment)
         self.end, self.static_bytes = self.FIRST, 0

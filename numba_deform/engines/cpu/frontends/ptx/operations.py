@@ -14,7 +14,7 @@ from .....device.float32 import exp2, log2
 from .....device.half2 import fused
 from .... import faults
 from ...async_units.wgmma import Factors
-from ...memory.scalars import UndefinedUse, passing_on
+from ...memory.scalars import Undefined, UndefinedUse, passing_on
 from ..math_functions import brev, clz, popc
 from ..rounding import fma
 from ..threads import source_of
@@ -45,6 +45,12 @@ def integers(function):
     """Decorator: the same for one of integers, of which machine code is made as well (``native.inlined``)."""
     INTEGERS[function.__name__] = function
     return number(function)
+
+
+@kernel_function
+def unset(origin):
+    """What a register holds that nothing has set."""
+    return Undefined(origin, "register")
 
 
 @kernel_function

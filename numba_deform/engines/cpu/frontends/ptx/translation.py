@@ -12,7 +12,7 @@ from .lowering.accesses import words_of
 from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
 from .unused_loads import UnusedLoads
 from .values import ADDRESS, FLOATS, Values, bits_of, mask_of, python_name
-from .warpgroup_registers import RegisterWatch, is_product
+from .warpgroup_registers import RegisterWatch, is_product, registers_of_product
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
 FEW = 8  # cases that are tried one after the other
@@ -302,21 +302,38 @@ class Translator(Values):
         own = [v for v in self.function.variables if v.space == "param"] + self.function.results
         for v in own:
             self.write(depth, f"{self.buffers[v.name]} = bytearray({v.size})", first)
+        sums = {r for i in self.function.instructions if is_product(i) for r in registers_of_product(i)[0]}
         for register in self.unset():
-            zero = {"pred": "False", "f32": "float32(0)", "f64": "0.0"}.get(self.classes[register], "0")
-            self.write(depth, f"{self.registers[register]} = {zero}", first)
+            zero = "float32(0)" if self.classes[register] == "f32" else "0"
+            origin = zero if register in sums else f"unset({self._without_value(register)!r})"
+            self.write(depth, f"{self.registers[register]} = {origin}", first)
 
     def unset(self):
-        """Registers whose first mention is a use, or that are set in more than one place, or under a guard:
-        they may be read on a path that does not set them."""
-        given, found = set(), {}
-        for i in self.function.instructions:
-            targets = targets_of(i)
-            names = [*sources_of(i), *(i.guard[:1] if i.guard else ())]
-            found |= dict.fromkeys(name for name in names if name not in given)
-            found |= dict.fromkeys(name for name in targets if name in given or i.guard)
-            given.update(targets)
-        return [r for r in found if r in self.registers]
+        """Registers that may be read before they are set: those that are live where the function begins."""
+        reads, sets = [], []
+        for instructions, last, *_ in self.parts:
+            read, given = set(), set()
+            for i in (*instructions, *([last] if last else ())):
+                own = sources_of(i) + (registers_of_product(i)[0] if is_product(i) else [])
+                read |= {*own, *(i.guard[:1] if i.guard else ())} - given
+                given |= set() if i.guard else {*targets_of(i)}
+            reads.append(read)
+            sets.append(given)
+        live, before = reads, None
+        while live != before:
+            before, live = live, list(live)
+            for n in reversed(range(len(live))):
+                live[n] = live[n].union(*(live[t] - sets[n] for t in self.targets(n)))
+        return [r for r in self.registers if r in live[0]]
+
+    def _without_value(self, register):
+        """Where a value of a register is from that nothing has set."""
+        maker = next((i for i in self.function.instructions if register in targets_of(i)), None)
+        if maker is None:
+            return f"nothing sets {register}"
+        file, line, _ = self.program.place(maker)
+        at = f"{file.rpartition('/')[2]}:{line}"
+        return f"{register} has no value: what sets it, at {at}, is not on the thread's way"
 
 
 class Program:

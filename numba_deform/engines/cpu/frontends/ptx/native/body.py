@@ -44,6 +44,7 @@ class Body(Expressions):
         self.scope = found.function.__globals__
         self.kinds = {name: FLOATS.get(kind) or ir.IntType(bits_of(kind)) for name, kind in registers.items()}
         self.slots, self.functions, self.frames, self.line, self.target = {}, {}, [], 0, None
+        self.is_set = {}  # registers that may be read before they are set -> the slot of whether they are
         self.dropped = None  # the call whose result nobody takes
         names = [a.arg for a in tree.args.args]
         self.bound = {n: self.held(v) for n, v in zip(names, args, strict=True)}
@@ -124,6 +125,9 @@ class Body(Expressions):
                 self.assign(name.id, value)
         elif target.id == "pc" and "pc" not in self.kinds:
             self.frames[-1].pc = node.value.value
+        elif isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "unset":
+            self.is_set.setdefault(target.id, self.maker.slot(I1))
+            self.builder.store(ir.Constant(I1, False), self.is_set[target.id])
         else:
             self.target, kind = target.id, self.kinds.get(target.id)
             want = kind and (NUMBERS.get(kind) or types.uint64)
@@ -144,6 +148,8 @@ class Body(Expressions):
         if value.type != kind:
             raise NotLowered(f"{name} of another type")
         self.builder.store(value, self.slot(name))
+        if name in self.is_set:
+            self.builder.store(ir.Constant(I1, True), self.is_set[name])
 
     def copied(self, value, to):
         """A buffer keeps its place: on another way here it may be another one."""

@@ -87,6 +87,8 @@ class Expressions:
         kind = self.kinds.get(node.id)
         if kind is None:
             return Static(node.id)  # a type
+        if node.id in self.is_set:  # the interpreter knows undefined values
+            self.bail_out_if(self.builder.not_(self.builder.load(self.is_set[node.id], typ=I1)))
         return self.held(self.builder.load(self.slot(node.id), typ=kind))
 
     @staticmethod
