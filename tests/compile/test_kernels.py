@@ -66,16 +66,15 @@ def kernel(name, dtype, shape, parameters):
 def cases():
     for name in VARIANTS:
         yield name, "float16", "seeds", {}
-    for name, configurations in FAMILIES.items():
+    for number, (name, configurations) in enumerate(FAMILIES.items()):
         for parameters in configurations:
             if parameters:
                 yield name, "float16", "seeds", parameters
         # The persistent kernel holds two rows in registers: of fp32, or with odd shapes, one block's.
         one = {"min_blocks": 1} if "persistent" in name else {}
-        for dtype in ("bfloat16", "float32"):
-            yield name, dtype, "seeds", one
-        for shape in ("detr", "odd", "wide") if name != "window" else ("detr", "wide"):
-            yield name, "float16", shape, one
+        shapes = ("detr", "odd", "wide") if name != "window" else ("detr", "wide")
+        yield name, ("float32", "bfloat16")[number % 2], "seeds", one
+        yield name, "float16", shapes[number % len(shapes)], one
 
 
 def check_inlined(inspection, uses_tma):
@@ -164,15 +163,13 @@ BACKWARD_QUICK = [("float32", "row", {}, "default")]
 BACKWARD_CASES = [
     *BACKWARD_QUICK,
     ("float16", "pair", {"sums": "fixed"}, "default"),
-    *((dtype, "seeds", {}, "default") for dtype in DTYPES),
-    *((dtype, "seeds", {"sums": "fixed"}, "default") for dtype in DTYPES),
-    *(("float16", shape, {}, "default") for shape in ("odd", "wide", "widest", "uneven")),
+    *((dtype, "seeds", {}, "default") for dtype in ("float32", "float16")),
+    *((dtype, "seeds", {"sums": "fixed"}, "default") for dtype in ("float32", "bfloat16")),
+    *(("float16", shape, {}, "default") for shape in ("odd", "widest", "uneven")),
     ("float32", "seeds", {"of_value": False}, "default"),
     ("float32", "seeds", {"of_samples": False}, "default"),
     ("float16", "seeds", {"of_samples": False, "sums": "fixed"}, "default"),
-    ("float16", "uneven", {"sums": "fixed"}, "default"),
     ("float16", "uneven", {}, "discrete"),
-    ("float32", "seeds", {}, "discrete"),
 ]
 BACKWARD_SHAPES = {
     **SHAPES, "row": (1, 3, 4), "pair": (2, 2, 8), "widest": (2, 4, 128), "uneven": (3, (2, 5, 1), 32),
