@@ -1,4 +1,4 @@
-"""Variables of CUDA C++ that nothing has set may be moved, exchanged, kept in shared memory; they decide nothing."""
+"""Variables of CUDA C++ that nothing has set may be moved, exchanged and kept in shared memory, unused."""
 
 import numpy as np
 import pytest

@@ -43,11 +43,16 @@ def to_run(launch, numbers, report, landing, executor=None):
     sys.stdout.flush()
     pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (launch, landing, type(report)))
     try:
-        with warnings.catch_warnings():  # of threads below Python, such as NumPy's, which are idle
+        futures = {}
+        with warnings.catch_warnings(), contextlib.suppress(BrokenProcessPool):  # if one dies early
+            # Of threads below Python, such as NumPy's, which are idle.
             warnings.simplefilter("ignore", DeprecationWarning)
-            futures = [(number, _submitted(pool, number)) for number in rest[:-1]]
-        for number, future in futures:
-            totals = future and _result(future)
+            futures.update((number, pool.submit(_one, number)) for number in rest[:-1])
+        for number in rest[:-1]:
+            try:
+                totals = futures[number].result()
+            except (KeyError, BrokenProcessPool):
+                totals = None
             if totals is None:
                 yield number
             else:
@@ -55,17 +60,6 @@ def to_run(launch, numbers, report, landing, executor=None):
         yield rest[-1]
     finally:  # also when nobody wants the results any more
         pool.shutdown(cancel_futures=True)
-
-
-def _submitted(pool, number):
-    """The future of schedule ``number``; None if a process has died before this one was handed out."""
-    with contextlib.suppress(BrokenProcessPool):
-        return pool.submit(_one, number)
-
-
-def _result(future):
-    with contextlib.suppress(BrokenProcessPool):
-        return future.result()
 
 
 def _begin(launch, *more):
