@@ -1,9 +1,10 @@
-"""Formats of floats, and numbers rounded to them: each result is exact, and rounded once."""
+"""Formats of floats, and numbers rounded to them once, by MPFR."""
 
+import functools
 import math
-from fractions import Fraction
 from typing import NamedTuple
 
+import gmpy2
 import ml_dtypes
 import numpy as np
 
@@ -26,61 +27,31 @@ FORMATS = {
     "f64": Format(53, -1022, float(np.finfo(np.float64).max)), "e4m3": Format(4, -6, 448.0),
     "e5m2": Format(3, -14, 57344.0),
 }  # fmt: skip
-MIRRORED = {  # the negative of what the opposite numbers make: its zeros have the signs of those of ``rm``
-    "add": lambda x, y: -(-x - y), "sub": lambda x, y: -(y - x), "fma": lambda x, y, z: -(-x * y - z),
-}  # fmt: skip
+MODES = {"rn": gmpy2.RoundToNearest, "rz": gmpy2.RoundToZero, "rm": gmpy2.RoundDown, "rp": gmpy2.RoundUp}
 
 
-def rounded(x, kind, mode="rn", zero=0.0):
-    """A number, a float or a Fraction, as the nearest of a format that ``mode`` allows: rn, rna (ties away from
-    zero), rz, rm, rp; ``zero``: what 0 is, with its sign."""
-    if isinstance(x, float):
-        if not math.isfinite(x) or x == 0:
-            return x
-    elif x == 0:
-        return zero
-    form, size, negative = FORMATS[kind], abs(Fraction(x)), x < 0
-    exponent = size.numerator.bit_length() - size.denominator.bit_length()
-    exponent -= size < Fraction(2) ** exponent
-    step = Fraction(2) ** (max(exponent, form.least) - form.bits + 1)
-    n, rest = divmod(size / step, 1)
-    half = Fraction(1, 2)
-    up = {"rn": rest > half or rest == half and n % 2, "rna": rest >= half, "rz": False,
-          "rm": negative and rest > 0, "rp": not negative and rest > 0}[mode]  # fmt: skip
-    size = (n + bool(up)) * step
-    if size > Fraction(form.largest):
-        away = {"rz": False, "rm": negative, "rp": not negative}.get(mode, True)
-        size = math.inf if away else form.largest
-    return -float(size) if negative else float(size)
+@functools.cache
+def _context(kind, mode):
+    """MPFR's numbers of a format."""
+    form = FORMATS[kind]
+    least, most = form.least - form.bits + 2, math.frexp(form.largest)[1]
+    return gmpy2.context(precision=form.bits, emin=least, emax=most, subnormalize=True, round=MODES[mode])
 
 
-def _root(x):
-    """The square root; of a Fraction to 200 bits, odd in the last where it is not exact."""
-    if not isinstance(x, Fraction):
-        return np.sqrt(x)
-    whole = x.numerator * x.denominator << 400
-    root = math.isqrt(whole)
-    exact = root * root == whole
-    return Fraction(2 * root + (not exact), (x.denominator << 200) * 2)
+def rounded(x, kind, mode="rn"):
+    """A float or an integer as the nearest of a format that ``mode`` allows: rn, rz, rm, rp."""
+    return _within(gmpy2.mpfr(x, 0, _context(kind, mode)), kind)
 
 
-OPERATIONS = {  # of floats of NumPy's, and of Fractions
-    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y,
-    "fma": lambda x, y, z: x * y + z, "rcp": lambda x: 1 / x, "sqrt": _root,
-}  # fmt: skip
+def _within(x, kind):
+    """A float; infinite beyond the largest of a format, which has no numbers there for MPFR's."""
+    return float(x) * (1 if abs(x) <= FORMATS[kind].largest else math.inf)
 
 
-def exactly(name, mode, xs):
-    """(the result of an operation, a float where it is no number or infinite, else a Fraction; the zero that it
-    is where it is one)"""
-    xs = [float(x) for x in xs]
-    with np.errstate(all="ignore"):
-        rough = float(OPERATIONS[name](*map(np.float64, xs)))
-    special = not all(map(math.isfinite, xs)) or name in ("div", "rcp") and xs[-1] == 0
-    if special or name == "sqrt" and xs[0] <= 0:
-        return rough, rough
-    zero = MIRRORED[name](*xs) if mode == "rm" and name in MIRRORED else rough if rough == 0 else 0.0
-    return OPERATIONS[name](*map(Fraction, xs)), zero
+def operate(name, kind, mode, *xs):
+    """``add``, ``sub``, ``mul``, ``div``, ``fma``, ``sqrt`` or ``rcp`` of floats, rounded once to a format."""
+    context, xs = _context(kind, mode), [float(x) for x in xs]
+    return _within(context.div(1, *xs) if name == "rcp" else getattr(context, name)(*xs), kind)
 
 
 def directed(operation, mode="rn"):
@@ -88,8 +59,7 @@ def directed(operation, mode="rn"):
 
     def apply(*args):
         kind, form = (np.float32, "f32") if type(args[0]) is np.float32 else (np.float64, "f64")
-        exact, zero = exactly(operation, mode, args)
-        return kind(rounded(exact, form, mode, zero))
+        return kind(operate(operation, form, mode, *args))
 
     return apply
 

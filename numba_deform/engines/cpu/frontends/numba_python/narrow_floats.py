@@ -41,8 +41,7 @@ def functions_of(number, form):
         return number(rounding.rounded(float(x), form))
 
     def fused(*xs):
-        exact, zero = rounding.exactly("fma", "rn", xs)
-        return number(rounding.rounded(exact, form, "rn", zero))
+        return number(rounding.operate("fma", form, "rn", *xs))
 
     def saturated(x):
         return number(0) if x != x else min(max(x, number(0)), number(1))

@@ -2,12 +2,11 @@
 bits and tf32."""
 
 import math
-from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
 
-from ...rounding import FORMATS, exactly, rounded
+from ...rounding import FORMATS, operate, rounded
 from ..operations import greatest, least, number, u32_of
 
 HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -18,8 +17,7 @@ NAN = {"f16": 0x7FFF, "bf16": 0x7FFF}
 @number
 def arithmetic(name, kind, mode, *xs):
     """One operation of f32 or f64, rounded by ``mode``."""
-    exact, zero = exactly(name, mode, xs)
-    result = rounded(exact, kind, mode, zero)
+    result = operate(name, kind, mode, *xs)
     return np.float32(result) if kind == "f32" else result
 
 
@@ -74,8 +72,7 @@ def _half(name, kind, options, xs):
     elif name in ("min", "max"):
         result = extreme(name, options, *xs)
     else:
-        exact, zero = exactly(name, "rn", xs)
-        result = rounded(exact, kind, "rn", zero)
+        result = operate(name, kind, "rn", *xs)
     if "ftz" in options:
         result = _flush(result, kind)
     return _bits(_limited(result, kind, options), kind)
@@ -99,7 +96,7 @@ def half_of(x, kind, mode, options):
 @number
 def wide_of(x, kind, mode):
     """A number as f32 or f64."""
-    result = rounded(Fraction(x) if isinstance(x, int) else float(x), kind, mode)
+    result = rounded(x if isinstance(x, int) else float(x), kind, mode)
     return np.float32(result) if kind == "f32" else result
 
 
@@ -109,7 +106,8 @@ def tf32_of(x, mode, options):
     a NaN keeps its upper bits."""
     if x != x:
         return u32_of(x) & 0xFFFFE000 if mode == "rna" else 0x7FFFE000
-    result = _limited(rounded(float(x), "tf32", mode), "tf32", options)
+    away = np.uint32(u32_of(x) + 0x1000 & 0xFFFFE000).view(np.float32)
+    result = _limited(away if mode == "rna" else rounded(float(x), "tf32", mode), "tf32", options)
     return int(np.float32(result).view(np.uint32))
 
 
