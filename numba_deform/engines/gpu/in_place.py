@@ -107,10 +107,5 @@ def owner_of(array):
 
 def bytes_of(array):
     """(address, uint8 view) of all the memory between an array's first and last byte."""
-    address = array.__array_interface__["data"][0]
-    steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
-    if not array.size:
-        return address, np.empty(0, np.uint8)
-    start = address + sum(step for step in steps if step < 0)
-    size = sum(map(abs, steps)) + array.itemsize
-    return start, np.frombuffer((ctypes.c_uint8 * size).from_address(start), np.uint8)
+    start, stop = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data,) * 2
+    return start, np.frombuffer((ctypes.c_uint8 * (stop - start)).from_address(start), np.uint8)

@@ -183,6 +183,18 @@ def _rule_of_32(name: str, what: str):
     return register
 
 
+def _rule_of_range(name, text, values, low, high, required, called=None, below="", above=""):
+    """The rule that each of a map's ``values`` lies from ``low`` to ``high``; hints for what lies outside."""
+
+    def check(m):
+        for i, value in enumerate(getattr(m, values)):
+            if not low <= value <= high:
+                unit, hint = " bytes" * (values == "strides"), below if value < low else above
+                return Broken(called(i) if called else f"{values}[{i}]", f"{value}{unit}", required, hint)
+
+    RULES.append(Rule(name, text, check))
+
+
 def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
@@ -224,13 +236,10 @@ def _base(m, step, when):
         return Broken("the base address", f"{m.address:#x}", required, hint)
 
 
-@_rule("dim range")
-def _dim_range(m):
-    """Every dimension has 1 to 2^32 elements."""
-    for i, dim in enumerate(m.dims):
-        if not 1 <= dim <= 2**32:
-            hint = "nothing can be copied from an empty tensor" if dim == 0 else ""
-            return Broken(f"dims[{i}]", dim, "1 to 2^32 = 4294967296 elements", hint)
+_rule_of_range(
+    "dim range", "Every dimension has 1 to 2^32 elements.", "dims", 1, 2**32, "1 to 2^32 = 4294967296 elements",
+    below="nothing can be copied from an empty tensor",
+)  # fmt: skip
 
 
 def _name_of_stride(i):
@@ -247,22 +256,14 @@ def _stride(m, step, when):
             return Broken(argument, f"{stride} bytes", required, hint)
 
 
-@_rule("stride range")
-def _stride_range(m):
-    """Every stride is at least 0 and less than 2^40 bytes."""
-    for i, stride in enumerate(m.strides):
-        if not 0 <= stride < 2**40:
-            hint = "a flipped dimension has to be copied first" if stride < 0 else ""
-            return Broken(_name_of_stride(i), f"{stride} bytes", "0 to 2^40 - 1 bytes", hint)
-
-
-@_rule("box range")
-def _box_range(m):
-    """The box has 1 to 256 elements along every dimension."""
-    for i, size in enumerate(m.box):
-        if not 1 <= size <= 256:
-            hint = "copy a larger region with several boxes" if size > 256 else ""
-            return Broken(f"box[{i}]", size, "1 to 256 elements", hint)
+_rule_of_range(
+    "stride range", "Every stride is at least 0 and less than 2^40 bytes.", "strides", 0, 2**40 - 1,
+    "0 to 2^40 - 1 bytes", _name_of_stride, below="a flipped dimension has to be copied first",
+)  # fmt: skip
+_rule_of_range(
+    "box range", "The box has 1 to 256 elements along every dimension.", "box", 1, 256, "1 to 256 elements",
+    above="copy a larger region with several boxes",
+)  # fmt: skip
 
 
 def _box_row(m, required, hint):
@@ -279,12 +280,7 @@ def _box_row_multiple(m):
         return _box_row(m, "a multiple of 16 bytes", hint)
 
 
-@_rule("element stride range")
-def _element_stride_range(m):
-    """Every element stride is 1 to 8."""
-    for i, step in enumerate(m.element_strides):
-        if not 1 <= step <= 8:
-            return Broken(f"element_strides[{i}]", step, "1 to 8")
+_rule_of_range("element stride range", "Every element stride is 1 to 8.", "element_strides", 1, 8, "1 to 8")
 
 
 @_rule("swizzle span")

@@ -8,8 +8,6 @@ import gmpy2
 import ml_dtypes
 import numpy as np
 
-from ....device.half2 import fused
-
 
 class Format(NamedTuple):
     """``bits`` of a fraction with its leading one, the exponent of the least normal number, and the largest
@@ -64,12 +62,4 @@ def directed(operation, mode="rn"):
     return apply
 
 
-def fmaf(a, b, c):
-    return np.float32(fused(float(np.float32(a)), float(np.float32(b)), float(np.float32(c))))
-
-
-_fma = directed("fma")
-
-
-def fma(a, b, c):
-    return fmaf(a, b, c) if type(a) is np.float32 else _fma(a, b, c)
+fma = directed("fma")

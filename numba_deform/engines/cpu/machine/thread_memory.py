@@ -67,9 +67,9 @@ class ThreadMemory(ThreadOrdering):
         try:
             region.on_read(self, address, size)
         except faults.UninitialisedRead:
-            if region.undefined_at(address, size) is None:
-                raise
-            return self._load_undefined(region, address, size, words)
+            if region.undefined_at(address, size) is not None:
+                return self._load_undefined(region, address, size, words)
+            raise
         if size == 4 and region.words:
             return region.words[address - region.base >> 2]
         return unpack(region.bytes, address - region.base, size, words)

@@ -35,12 +35,7 @@ def start_of(array):
 
 def bounds_of(array):
     """(address of a NumPy array's first byte, that behind its last one), whatever its strides."""
-    first = last = start_of(array)
-    if not array.size:
-        return first, first
-    for n, stride in zip(array.shape, array.strides, strict=True):
-        first, last = first + min(0, (n - 1) * stride), last + max(0, (n - 1) * stride)
-    return first, last + array.itemsize
+    return np.lib.array_utils.byte_bounds(array) if array.size else (start_of(array),) * 2
 
 
 class Layout(NamedTuple):

@@ -15,7 +15,7 @@ from numba.np.numpy_support import as_dtype
 
 from ...memory.scalars import Unsupported, wrap
 from ..math_functions import FUNCTIONS, brev, clz, popc
-from ..rounding import directed, fma, fmaf, rounded
+from ..rounding import directed, fma, rounded
 from .arithmetic import float32
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
@@ -107,7 +107,7 @@ OTHERS = {
     "hiloint2double": lambda hi, lo: _as(np.uint64, np.float64)((hi & W32) << 32 | lo & W32),
     "float2half_rn": lambda x: _as(np.float16, np.int16)(np.float16(x)),
     "half2float": _as(np.int16, np.float16), "saturatef": lambda x: min(max(x, 0), 1) if x == x else 0,
-    "fmaf": fmaf, "fma": fma, "nextafter": np.nextafter, "nextafterf": np.nextafter,
+    "fmaf": fma, "fma": fma, "nextafter": np.nextafter, "nextafterf": np.nextafter,
     "ilogb": lambda x: int(np.frexp(x)[1]) - 1 if np.frexp(x)[0] and math.isfinite(x) else _no_exponent(x),
     "frsqrt_rn": lambda x: np.float32(1 / np.sqrt(np.float64(x))),
 }  # fmt: skip
@@ -162,7 +162,7 @@ class Libdevice:
 
     # Those that kernels call most, without detours.
     fabsf = staticmethod(lambda x: abs(np.float32(x)))
-    floorf, fminf, fmaxf, fmaf = map(staticmethod, (floorf, fminf, fmaxf, fmaf))
+    floorf, fminf, fmaxf = map(staticmethod, (floorf, fminf, fmaxf))
 
     def __getattr__(self, name):
         model = _model(name) if f"__nv_{name}" in functions else None

@@ -11,12 +11,11 @@ import numpy as np
 from greenlet import getcurrent as cpu  # kernels run in the engine alone
 
 from .....device.float32 import exp2, log2
-from .....device.half2 import fused
 from .... import faults
 from ...async_units.wgmma import Factors
 from ...memory.scalars import Undefined, UndefinedUse, passing_on
 from ..math_functions import brev, clz, popc
-from ..rounding import fma
+from ..rounding import fma, rounded
 from ..threads import source_of
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
@@ -24,8 +23,8 @@ WORD = 0xFFFFFFFF
 _word, _of_word = struct.Struct("<I").pack, struct.Struct("<I").unpack
 _float, _of_float, _ONE = struct.Struct("<f").pack, struct.Struct("<f").unpack, np.float32(1)
 SHARED, LOCAL = 1 << 56, 1 << 57  # where the windows begin
-FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "fma": passing_on(fma), "min": min,
-             "lower": passing_on(min), "higher": passing_on(max), "Factors": Factors}  # fmt: skip
+FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "fma": passing_on(fma), "fma32": passing_on(fma),
+             "min": min, "lower": passing_on(min), "higher": passing_on(max), "Factors": Factors}  # fmt: skip
 INTEGERS = {}  # those that are arithmetic of integers, by name
 
 
@@ -172,11 +171,6 @@ def divided(x, y):
 
 
 @number
-def fma32(x, y, z):
-    return np.float32(fused(float(x), float(y), float(z)))
-
-
-@number
 def flushed(x):
     """A float32 without subnormals."""
     return x if abs(x) >= np.finfo(np.float32).tiny or x != x else np.copysign(np.float32(0), x)
@@ -209,12 +203,8 @@ def whole(x, mode, low, high):
 
 @number
 def nearest(x, to):
-    """An integer as a float, rounded once: what a float64 cuts off shows in its last bit."""
-    spare = abs(x).bit_length() - 53
-    if to is np.float32 and spare > 0:
-        kept = abs(x) >> spare
-        x = int(math.copysign(1, x)) * (kept | (kept << spare != abs(x))) << spare
-    return to(float(x))
+    """An integer as a float."""
+    return to(rounded(x, "f32" if to is np.float32 else "f64"))
 
 
 @kernel_function
