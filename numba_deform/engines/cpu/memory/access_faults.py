@@ -380,18 +380,13 @@ def wait_there(barrier, until):
     return cure + "wait for that here."
 
 
-# What has an undefined value, and what to write.
-UNDEFINED = {
-    "shuffle": (
-        "A shuffle from a lane that has exited or is not in the mask gives an undefined value (PTX 9.7.9.6), "
-        "which may go unused.",
-        "Shuffle from lanes of the mask, or leave the value unused where the lane is none.",
-    ),
-    "register": (
-        "A variable that nothing has set holds any value, which may be moved, and go unused.",
-        "Set the variable on every path, say to 0 where it is declared, or do this on the path that sets it.",
-    ),
-}
+UNDEFINED = {  # what has such a value -> the rule, what to write
+    "shuffle": ("A shuffle from a lane that has exited or is not in the mask gives an undefined value "
+                "(PTX 9.7.9.6), which may go unused.",
+                "Shuffle from lanes of the mask, or leave the value unused where the lane is none."),
+    "register": ("A variable that nothing has set holds any value, which may be moved, and go unused.",
+                 "Set it on every path, say to 0 where it is declared, or do this on the path that sets it."),
+}  # fmt: skip
 
 
 def undefined_use(value, thread, site, what="does what an undefined value decides", name=None):

@@ -138,31 +138,14 @@ def _model(name):
     return FLOATS.get(base) or FLOATS.get(base.removesuffix("f"))
 
 
-def floorf(x):
-    x = float(float32(x))
-    return float32(x // 1.0 if math.isfinite(x) else x)
-
-
-def fminf(a, b):
-    a, b = _f32(a), _f32(b)
-    return a if a < b else b if b < a else np.fmin(a, b)
-
-
-def fmaxf(a, b):
-    a, b = _f32(a), _f32(b)
-    return a if a > b else b if b > a else np.fmax(a, b)
-
-
-def _f32(x):
-    return x if type(x) is np.float32 else float32(x)
-
-
 class Libdevice:
     """Stands for ``cuda.libdevice``: functions that take and return the types of Numba's table."""
 
     # Those that kernels call most, without detours.
-    fabsf = staticmethod(lambda x: abs(np.float32(x)))
-    floorf, fminf, fmaxf = map(staticmethod, (floorf, fminf, fmaxf))
+    fabsf = staticmethod(lambda x: abs(float32(x)))
+    floorf = staticmethod(lambda x: np.floor(float32(x)))
+    fminf = staticmethod(lambda a, b: np.fmin(float32(a), float32(b)))
+    fmaxf = staticmethod(lambda a, b: np.fmax(float32(a), float32(b)))
 
     def __getattr__(self, name):
         model = _model(name) if f"__nv_{name}" in functions else None

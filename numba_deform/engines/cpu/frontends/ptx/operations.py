@@ -4,6 +4,7 @@ addresses, atomics by name, arithmetic. Memory, its order and its races are the 
 A generic address is that of global memory, or one in the window of shared or of local memory. Local memory is a
 thread's own ``bytearray``, which the kernel hands over."""
 
+import functools
 import math
 import struct
 
@@ -24,7 +25,8 @@ _word, _of_word = struct.Struct("<I").pack, struct.Struct("<I").unpack
 _float, _of_float, _ONE = struct.Struct("<f").pack, struct.Struct("<f").unpack, np.float32(1)
 SHARED, LOCAL = 1 << 56, 1 << 57  # where the windows begin
 FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "fma": passing_on(fma), "fma32": passing_on(fma),
-             "min": min, "lower": passing_on(min), "higher": passing_on(max), "Factors": Factors}  # fmt: skip
+             "min": min, "lower": passing_on(min), "higher": passing_on(max), "Factors": Factors,
+             "unset": functools.partial(Undefined, kind="register")}  # fmt: skip
 INTEGERS = {}  # those that are arithmetic of integers, by name
 
 
@@ -44,12 +46,6 @@ def integers(function):
     """Decorator: the same for one of integers, of which machine code is made as well (``native.inlined``)."""
     INTEGERS[function.__name__] = function
     return number(function)
-
-
-@kernel_function
-def unset(origin):
-    """What a register holds that nothing has set."""
-    return Undefined(origin, "register")
 
 
 @kernel_function

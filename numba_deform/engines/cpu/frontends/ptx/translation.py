@@ -305,8 +305,8 @@ class Translator(Values):
         sums = {r for i in self.function.instructions if is_product(i) for r in registers_of_product(i)[0]}
         for register in self.unset():
             zero = "float32(0)" if self.classes[register] == "f32" else "0"
-            origin = zero if register in sums else f"unset({self._without_value(register)!r})"
-            self.write(depth, f"{self.registers[register]} = {origin}", first)
+            value = zero if register in sums else self._undefined(register)
+            self.write(depth, f"{self.registers[register]} = {value}", first)
 
     def unset(self):
         """Registers that may be read before they are set: those that are live where the function begins."""
@@ -326,14 +326,12 @@ class Translator(Values):
                 live[n] = live[n].union(*(live[t] - sets[n] for t in self.targets(n)))
         return [r for r in self.registers if r in live[0]]
 
-    def _without_value(self, register):
-        """Where a value of a register is from that nothing has set."""
+    def _undefined(self, register):
+        """What a register holds that nothing has set, and where that would be."""
         maker = next((i for i in self.function.instructions if register in targets_of(i)), None)
-        if maker is None:
-            return f"nothing sets {register}"
-        file, line, _ = self.program.place(maker)
-        at = f"{file.rpartition('/')[2]}:{line}"
-        return f"{register} has no value: what sets it, at {at}, is not on the thread's way"
+        file, line, _ = self.program.place(maker) if maker else ("", 0, "")
+        why = f"what sets it, at {file.rpartition('/')[2]}:{line}, is not on the way"
+        return f"unset({f'{register} has no value: ' + (why if maker else 'nothing sets it')!r})"
 
 
 class Program:

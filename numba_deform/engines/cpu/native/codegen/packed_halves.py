@@ -3,8 +3,6 @@
 Where a result of fp16 is not a number, the kernel is left to the interpreter, which knows the bits of it.
 """
 
-import operator
-
 from llvmlite import ir
 
 from ..runtime.llvm_types import F32, F64, HALF, I32
@@ -68,8 +66,7 @@ def _fused(body, a, b, c):
     return body.builder.fadd(body.builder.fmul(a, b), c)
 
 
-def _of(fn):
-    name = {operator.mul: "fmul", operator.add: "fadd"}[fn]
+def _of(name):
     return lambda body, a, b: getattr(body.builder, name)(a, b)
 
 
@@ -122,10 +119,10 @@ F16, BF16 = (_from_f16, _to_f16), (_from_bf16, _to_bf16)
 # Sums of bf16 are rounded more than once: left to the interpreter.
 OPERATIONS = {
     "fma_rn_f16x2": _packed(_fused, *F16),
-    "mul_rn_f16x2": _packed(_of(operator.mul), *F16),
-    "add_rn_f16x2": _packed(_of(operator.add), *F16),
+    "mul_rn_f16x2": _packed(_of("fmul"), *F16),
+    "add_rn_f16x2": _packed(_of("fadd"), *F16),
     "cvt_rn_f16x2_f32": _convert(_to_f16),
-    "mul_rn_bf16x2": _packed(_of(operator.mul), *BF16),
+    "mul_rn_bf16x2": _packed(_of("fmul"), *BF16),
     "cvt_rn_bf16x2_f32": _convert(_to_bf16),
     "cvt_f32_f16_lo": _widened(0), "cvt_f32_f16_hi": _widened(1),
     "cvt_f32_bf16_lo": lambda body, word: _as_f32(body, _parts(body, word)[0]),
