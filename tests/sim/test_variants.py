@@ -37,10 +37,11 @@ def parameters(variant, stages):
 
 def cases():
     """Everything is ``full`` but one schedule of one problem in each landing for the first variant of each
-    kernel, and one schedule of one problem and landing for every second other variant."""
+    kernel, and one schedule of one problem and landing for every second other variant. Of a variant each
+    problem has all its schedules in one landing, each in another one."""
     grid = list(itertools.product(PROBLEMS, LANDINGS))
     most = [pair for pair in grid if pair[0] == "fewer points than stages"]
-    seen, pairs, others = set(), itertools.cycle(grid), itertools.count()
+    seen, pairs, others, turns = set(), itertools.cycle(grid), itertools.count(), itertools.count()
     for name, variant in VARIANTS.items():
         quick = [next(pairs)] * (next(others) % 2) if variant.config in seen else most
         seen.add(variant.config)
@@ -48,7 +49,8 @@ def cases():
             fewer = {"num_query": 27} if problem == "tail" else {}
             identity = f"{name}-{problem}-{landing}"
             yield pytest.param(name, problem, landing, 1, fewer, id=identity)
-        for problem, landing in grid:
+        turn, landings = next(turns), list(LANDINGS)
+        for problem, landing in zip(PROBLEMS, landings[turn % 3 :] + landings[: turn % 3], strict=True):
             identity = f"{name}-{problem}-{landing}-all"
             whole = name, problem, landing, PROBLEMS[problem][2], {}
             yield pytest.param(*whole, id=identity, marks=pytest.mark.full)
