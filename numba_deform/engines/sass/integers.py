@@ -40,10 +40,6 @@ def add(one):
     return run
 
 
-def add_pairs(a, b, c):
-    return a + b + c
-
-
 def multiply_wide(one):
     """Product of 32 bits, sum of 64, with its carry."""
     widen = U64 if "U32" in one.words else I64
@@ -229,7 +225,7 @@ row("UMOV", "r", "u", plain(lambda a: a))
 row("SEL", "r", "uup", plain(lambda a, b, p: np.where(p, a, b)))
 row("SEL.64", "w", "qqp", plain(lambda a, b, p: np.where(p, a, b)))
 row("IADD3", "rp?p?", "aaap?p?", add, "X")
-row("UIADD3.64", "w", "qqq", plain(add_pairs))
+row("UIADD3.64", "w", "qqq", plain(lambda a, b, c: a + b + c))
 row("VIADD|IADD", "r", "uu", plain(lambda a, b: a + b))
 row("IMAD", "r", "uuup?", plain(lambda a, b, c, p: a * b + c + p), "U32 IADD MOV SHL X")
 row("IMAD.WIDE", "wp?", "uuqp?", multiply_wide, "U32 X")

@@ -107,7 +107,8 @@ def has_left(site, calls, fresh=None):
     now = next((call for call in calls if site and call[0] is site[0]), None)
     function = _function_at(site) if now else None
     if function is None:
-        return bool(fresh and now) and (line_in_file(now, site) or 0) > line_in_file(site, site)
+        line = line_in_file(now, site) if fresh and now else None
+        return line is not None and line > line_in_file(site, site)
     line, here, around = line_of(now), line_of(site), list(_parents(function, line_of(site)))
     loop = next((node for node in around if isinstance(node, LOOPS)), None)
     if loop or fresh is None or now is not calls[-1]:

@@ -112,7 +112,7 @@ class CudaModule(threads.Threads):
 
     def __init__(self, launch):
         super().__init__(launch)
-        self._launch, self._swap = launch, lambda module: module
+        self._swap = lambda module: module
         self.shared = SimpleNamespace(array=self.shared_array)
         self.local = SimpleNamespace(
             array=lambda shape, dtype, alignment=None: LocalArray(shape, dtype_of(dtype))
@@ -122,12 +122,14 @@ class CudaModule(threads.Threads):
             cas=self._cas, compare_and_swap=lambda view, old, v: self._cas(view, 0, old, v),
             **{name: self._atomic(name, *how) for name, how in ATOMICS.items()}
         )
-        self.cg = SimpleNamespace(this_grid=lambda: SimpleNamespace(sync=self._sync_grid))
+        grid = SimpleNamespace(sync=lambda: launch.sync_grid(getcurrent()))
+        self.cg = SimpleNamespace(this_grid=lambda: grid)
 
     warpsize, libdevice = 32, Libdevice()
     fp16, bf16, fp8 = map(narrow_floats.Functions, ("fp16", "bf16", "fp8"))
     bfloat16 = staticmethod(narrow_floats.convert)
     ffs = staticmethod(lambda x: (x & -x).bit_length())
+    lanemask_lt = staticmethod(lambda: (1 << getcurrent().lane) - 1)
     popc, clz, brev, fma, cbrt = map(staticmethod, (popc, clz, brev, fma, plain(np.cbrt)))
     selp = staticmethod(lambda condition, a, b: a if condition else b)
     literal_unroll = staticmethod(lambda values: values)
@@ -162,12 +164,6 @@ class CudaModule(threads.Threads):
         if dimensions not in (1, 2, 3):
             raise ValueError("argument can only be 1, 2, 3")
         return number("x") if dimensions == 1 else tuple(map(number, "xyz"[:dimensions]))
-
-    def _sync_grid(self):
-        self._launch.sync_grid(getcurrent())
-
-    def lanemask_lt(self):
-        return (1 << getcurrent().lane) - 1
 
     @staticmethod
     def _atomic(name, change, kinds="iuf", reads=True):

@@ -11,7 +11,7 @@ from .instructions import by_row, kinds_of
 from .lowering.accesses import words_of
 from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
 from .unused_loads import UnusedLoads
-from .values import ADDRESS, FLOATS, Values, bits_of, mask_of, python_name
+from .values import ADDRESS, FLOATS, WORKSPACE, Values, bits_of, mask_of, python_name
 from .warpgroup_registers import RegisterWatch, is_product, registers_of_product
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
@@ -363,10 +363,10 @@ class Program:
         """{variable that a function names: (expression of its address, its space)}"""
         words = {w for i in function.instructions for o in i.operands for w in re.findall(r"[\w$%]+", o)}
         found = {}
-        for v in (*self.module.variables, *function.variables):
+        for v in (*self.module.variables, WORKSPACE, *function.variables):
             if v.name not in words or v.space == "param":
                 continue
-            key = v.name if v in self.module.variables else (function.name, v.name)
+            key = (function.name, v.name) if v in function.variables else v.name
             if v.space == "shared":
                 name = self.shared.setdefault(key, (self._name(unmangled(v.name)), v))[0]
                 found[v.name] = f"{name}_at", "shared"
@@ -376,7 +376,8 @@ class Program:
                     self.local_bytes += v.size
                 found[v.name] = str(self.locals[key]), "local"
             else:
-                name = self.memory.setdefault(key, (self._name(unmangled(v.name)), v))[0]
+                wanted = "grid_workspace" if v is WORKSPACE else unmangled(v.name)
+                name = self.memory.setdefault(key, (self._name(wanted), v))[0]
                 found[v.name] = f"{name}.address", "global"
         return found
 

@@ -7,7 +7,7 @@ import re
 import struct
 
 from .operations import LOCAL, SHARED
-from .parser import SIZES, BadPtx
+from .parser import SIZES, BadPtx, Variable
 
 INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?$")
@@ -28,11 +28,14 @@ SPECIAL = {
     "%laneid": "cuda.laneid", "%warpid": "warp()", "%clock": "clock64()", "%clock64": "clock64()",
     "%globaltimer": "globaltimer()", "%cluster_ctarank": "cluster_ctarank()",
     "%cluster_nctarank": "cluster_nctarank()", "%dynamic_smem_size": "dynamic_bytes()",
+    "%envreg1": "grid_workspace.address >> 32", "%envreg2": "grid_workspace.address",
     "%lanemask_eq": "1 << cuda.laneid", "%lanemask_lt": "(1 << cuda.laneid) - 1",
     "%lanemask_le": "(2 << cuda.laneid) - 1", "%lanemask_gt": "-(2 << cuda.laneid)",
     "%lanemask_ge": "-(1 << cuda.laneid)",
 }  # fmt: skip
 FLOATS = ("f32", "f64")
+# A cooperative launch has it, at the address in these two: this_grid().sync() counts blocks there.
+WORKSPACE = Variable("%envreg2", "global", "b8", 8, 64, True)
 
 
 def bits_of(kind):

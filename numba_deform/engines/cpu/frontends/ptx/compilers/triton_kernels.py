@@ -11,6 +11,7 @@ import numpy as np
 
 from .....launches import Launch
 from .....tensormap import SWIZZLES, TensorMap, TensorMapArray
+from ....memory.scalars import bounds_of
 from ..kernels import from_ptx
 
 FLOATS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "fp64": np.float64,
@@ -143,17 +144,14 @@ def memory(name, value, kind):
     else:
         dtype = np.dtype(FLOATS.get(kind, np.uint8))
     if isinstance(value, np.ndarray):
-        return value if value.flags.c_contiguous else _from(value.ctypes.data, _reach(value), dtype, value)
+        first, stop = value.ctypes.data, bounds_of(value)[1]
+        return value if value.flags.c_contiguous else _from(first, stop - first, dtype, value)
     if not hasattr(value, "data_ptr"):
         raise ValueError(f"argument {name} is a {type(value).__name__}; a pointer takes an array or a tensor")
     if value.device.type != "cpu":
         raise ValueError(f"argument {name} is a tensor on {value.device}; the engine takes those on the CPU")
     stored = value.untyped_storage()
     return _from(value.data_ptr(), stored.data_ptr() + stored.nbytes() - value.data_ptr(), dtype, value)
-
-
-def _reach(array):
-    return sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
 
 
 def _from(address, size, dtype, owner):
