@@ -86,18 +86,11 @@ def store(one):
     return run
 
 
-def _increment(old, most):
-    return np.where(old >= most, 0, old + old.dtype.type(1))
-
-
-def _decrement(old, most):
-    return np.where((old == 0) | (old > most), most, old - old.dtype.type(1))
-
-
 CHANGES = {
     "ADD": lambda old, new: old + new, "MIN": np.fmin, "MAX": np.fmax, "AND": lambda old, new: old & new,
     "OR": lambda old, new: old | new, "XOR": lambda old, new: old ^ new, "EXCH": lambda old, new: new,
-    "INC": _increment, "DEC": _decrement,
+    "INC": lambda old, most: np.where(old >= most, 0, old + old.dtype.type(1)),
+    "DEC": lambda old, most: np.where((old == 0) | (old > most), most, old - old.dtype.type(1)),
 }  # fmt: skip
 CHANGE_WORDS = ("RN FTZ U32 S32 64 U64 S64 F32 F64 F16 BF16 F16x2 F16x4 F16x8 BF16x2 BF16x4 BF16x8 F32x2 F32x4 "
                 f"32 POPC {' '.join(CHANGES)}")  # fmt: skip

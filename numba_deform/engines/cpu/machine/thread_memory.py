@@ -125,10 +125,11 @@ class ThreadMemory(ThreadOrdering):
         region, address = self._locate(space, address, size, FLAG)
         return self.load_flag(region, address, wide, relaxed, size)
 
-    def pause(self):
-        """Let other blocks of the cluster go on first, by chance: else nothing comes between two operations."""
+    def pause(self, took=False):
+        """Let other blocks of the cluster go on first, by chance: else nothing comes between two operations; of
+        the grid, where the thread ``took`` what may be a lock."""
         block = self.block
-        if block.pauses and block.progress != block.paused and block.chance(0.5):
+        if (block.pauses or took and not block.alone) and block.progress != block.paused and block.chance(0.5):
             block.gives_way, block.paused = True, block.progress
             self.spin()
 

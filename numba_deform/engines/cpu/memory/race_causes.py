@@ -431,10 +431,6 @@ UNORDERED = {
 }
 
 
-def _unordered(pair):
-    return Cause(UNORDERED[pair.scope])
-
-
 HANDED_ON = (
     _narrow_wait, _narrow_scope, _known_to_a_neighbour, ticket_without_fence, unacquired, _set_by_another,
     _met_relaxed,
@@ -444,5 +440,5 @@ CAUSES = (
     _one_byte_by_two_names, source.carved_twice, _plain_beside_atomic, source.passed_by,
     source.barrier_in_a_branch, source.of_two_rounds, source.same_in_each_block, ticket_without_fence,
     lock_without_fence, *HANDED_ON[2:], _change_by_hand, _one_element, source.of_one_block_alone,
-    source.in_place, source.phase_of_the_grid, _unordered,
+    source.in_place, source.phase_of_the_grid, lambda pair: Cause(UNORDERED[pair.scope]),
 )  # fmt: skip

@@ -38,6 +38,9 @@ from .scalars import MayHoldUndefined, unpack
 MANY_READS, MANY_VAIN = 100, 10
 
 
+TAKEN = "Have who took it give it back. Who takes several locks takes them in one order, alike in all blocks."
+
+
 class ShadowMemory(MayHoldUndefined):
     """One range of addresses with its records; ``base`` is the address of record 0.
 
@@ -266,13 +269,14 @@ class ShadowMemory(MayHoldUndefined):
 
     def polled(self, block, kind, addresses, pollers):
         """What ``pollers``, who poll these addresses, wait for: fields of a ``Wait``."""
-        sites = {}
+        sites, elsewhere = {}, []
         for address in addresses:
             a = address - self.base
             for w in self.written[a : a + 1]:
                 sites.update({each.tid: each.site for each in writers(w) if each.block is block})
+                elsewhere += [each for each in writers(w) if each.block not in (block, None)]
         if kind == "atomic":  # an attempt in vain counts as a write
-            sites = {t: site for t, site in sites.items() if t not in pollers} or sites
+            sites = {t: site for t, site in sites.items() if t not in pollers} or ({} if elsewhere else sites)
         if not sites:
             why = "no thread of the block has written it"
         else:
@@ -280,8 +284,10 @@ class ShadowMemory(MayHoldUndefined):
             why = f"wrote it before, at {lines[0]}{' and elsewhere' * (len(lines) > 1)}"
         more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
         value = unpack(self.bytes, addresses[0] - self.base, 4, 1) if kind == "flag" else ""
+        last, one = elsewhere[-1] if kind == "atomic" and elsewhere and not sites else None, block.threads[0]
+        who = last and f"{one.describe_tid(last.block, last.tid)} wrote it before, at {one.at(last.site)}"
         return {
-            "on": self.name_of(addresses[0], True) + more,
+            "on": self.name_of(addresses[0], True) + more, "missing": who or "", "cure": TAKEN if last else "",
             "state": f"holds {value}" if kind == "flag" else "", "by": tuple(sorted(sites)),
             "why": why,
         }

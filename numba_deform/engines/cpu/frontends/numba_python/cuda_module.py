@@ -188,7 +188,10 @@ class CudaModule(threads.Threads):
         def apply(old):
             return wrap(value, dtype) if old == wrap(expected, dtype) else None
 
-        return getcurrent().atomic(view, whole(index), apply)
+        thread, space = getcurrent(), view.space
+        old = thread.atomic(view, whole(index), apply)
+        thread.pause(old == wrap(expected, dtype) and space is not thread.shared)
+        return old
 
 
 def whole(index):

@@ -173,7 +173,9 @@ def atomic(name, kind, space, address, acquire, release, is_wide, *given):
     order = {"acquire": acquire, "release": release, "wide": is_wide}
     if space == CLUSTER:
         return thread.block.cluster.atomic(thread, address, change, name != "exch", dtype, **order)
-    return thread.atomic_word(space, address, change, name != "exch", dtype, **order)
+    old = thread.atomic_word(space, address, change, name != "exch", dtype, **order)
+    thread.pause(name == "cas" and old == given[0] and space == "global")
+    return old
 
 
 @kernel_function
