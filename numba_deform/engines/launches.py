@@ -29,7 +29,7 @@ PATTERN = 0xA5  # the bytes of an integer output that nothing has written; those
 class Launchable:
     """What a launch asks of a kernel that is no ``compiler.Kernel``, and what it has where it says nothing.
     ``plain`` is its Python function on the CPU engine. ``held`` are (name, value, array) of the arrays that its
-    names hold, ``unset`` the names of arrays that hold garbage, ``language`` is what cures are to speak;
+    names hold, ``unset`` (start, stop) of bytes that hold garbage, ``language`` is what cures are to speak;
     ``by_bytes``: whether a Report says which bytes were ``touched``."""
 
     signature = shared = cluster = None

@@ -37,7 +37,7 @@ from numba.cuda.np.numpy_support import as_dtype
 from ..compiler.inference import infer
 from ..engines.cpu.frontends.arguments import parts
 from ..engines.cpu.frontends.numba_python.native_program import NumbaKernel
-from ..engines.cpu.memory.scalars import start_of
+from ..engines.cpu.memory.scalars import bounds_of, start_of
 from ..engines.faults import KernelError
 from .callers import program_frame, program_line
 from .reductions import reduce
@@ -74,7 +74,7 @@ class HostDriver(Streams):
 
     def __init__(self, found):
         super().__init__(found)
-        self.unset = {}  # start -> stop of memory that nobody has set since it was asked for
+        self.unset = []  # (start, stop) of memory that nobody has set since it was asked for
         self.contexts = threading.local()
 
     def nothing(self, *args):
@@ -116,12 +116,12 @@ class HostDriver(Streams):
         address = (ctypes.addressof(buffer) + 511) // 512 * 512
         ctypes.memset(address, POISON, size)
         self.memory[address] = buffer, size, program_line()
-        self.unset[address] = address + size
+        self.unset.append((address, address + size))
         return binding.CUdeviceptr(address)
 
     def cuMemAllocManaged(self, size, flags):
         address = self.cuMemAlloc(size)
-        self.set(int(address))  # the host may write there when it likes
+        self.set(int(address), int(address) + size)  # the host may write there when it likes
         return address
 
     def cuMemHostAlloc(self, size, flags):
@@ -132,16 +132,17 @@ class HostDriver(Streams):
 
     def cuMemFree(self, address):
         self.cuCtxSynchronize()  # as a GPU does, before somebody else can have the memory
-        del self.memory[int(address)]
-        self.set(int(address))
+        _, size, _ = self.memory.pop(int(address))
+        self.set(int(address), int(address) + size)
 
-    def unset_at(self, address):
-        """The start of the memory around an address, where nobody has set that; else None."""
-        return next((start for start, stop in self.unset.items() if start <= address < stop), None)
+    def unset_in(self, start, stop):
+        """The ranges of these bytes that nobody has set."""
+        return [(max(a, start), min(b, stop)) for a, b in self.unset if a < stop and start < b]
 
-    def set(self, address):
-        """Something may have been written around an address: all that was asked for there counts as set."""
-        self.unset.pop(self.unset_at(address), None)
+    def set(self, start, stop):
+        """These bytes may have been written."""
+        parts = ((lo, hi) for a, b in self.unset for lo, hi in ((a, min(b, start)), (max(a, stop), b)))
+        self.unset = [part for part in parts if part[0] < part[1]]
 
     cuMemFreeHost = cuMemHostUnregister = cuMemFree
 
@@ -162,7 +163,7 @@ class HostDriver(Streams):
     def copy(self, move, what, target, source, size, stream=0):
         """``source`` is an address, or a byte, at which there is no memory."""
         target, source = int(target), int(source)
-        self.set(target)
+        self.set(target, target + size)
         move(target, source, size)
         self.done(stream, what, [(target, target + size, True), (source, source + size, False)])
         if not self.memory_at(target):  # a copy to pageable memory returns when it is over
@@ -336,6 +337,7 @@ class Launched:
     debug: bool = False
     where: str = ""  # the program's line, which the session finds
     touched: list = ()  # (start, stop, whether written) of bytes, which the session says where the kernel is to
+    unset: list = ()  # (start, stop) of those that still hold garbage, likewise
 
     def raised(self, fault):
         """What Numba raises on the host where a kernel has raised: the exception with the line and the place of
@@ -364,34 +366,30 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
         kinds.append(kind)
         values.append(argument(kind, value, back))
     arrays = tuple((name, value, _array(value, back)) for name, value in self.held)
-    kernel = NumbaKernel(self.py_func, types.void(*kinds), arrays, unset(self.py_func, args, values))
+    kernel = NumbaKernel(self.py_func, types.void(*kinds), arrays, unset(args, values))
     kernel.by_bytes = driver.driver.several
     everything = (*values, *(array for _, _, array in arrays))
     for array, _ in parts(everything, [""] * len(everything)):
         if isinstance(array, np.ndarray):
-            driver.driver.set(start_of(array))
+            driver.driver.set(*bounds_of(array))
     launched = Launched(kernel, tuple(griddim), tuple(blockdim), tuple(values), sharedmem, self.debug)
     try:
         run(launched)
     finally:
         for function in back:
             function()
+    driver.driver.unset += launched.unset
     driver.driver.done(stream, self.py_func.__qualname__, launched.touched)
     hosts = (arg.value if isinstance(arg, ArgHint) else arg for arg in args if not isinstance(arg, In))
     if any(isinstance(arg, np.ndarray) and not driver.driver.memory_at(start_of(arg)) for arg in hosts):
         driver.driver.cuStreamSynchronize(stream)  # which the copy back to pageable memory does
 
 
-def unset(function, args, values):
-    """The names of the arrays among ``values``, made of ``args``, that hold garbage: of memory that nobody has
-    set, and what ``cuda.Out`` does not copy."""
-
-    def is_unset(arg, value):
-        not_copied = type(arg) is Out and isinstance(arg.value, np.ndarray)
-        return not_copied or driver.driver.unset_at(start_of(value)) is not None
-
-    names = zip(function.__code__.co_varnames, args, values, strict=False)
-    return tuple(name for name, *pair in names if isinstance(pair[1], np.ndarray) and is_unset(*pair))
+def unset(args, values):
+    """(start, stop) of what nobody has set, or Out does not copy, of arrays ``values``, made of ``args``."""
+    pairs = [(a, bounds_of(v)) for a, v in zip(args, values, strict=True) if isinstance(v, np.ndarray)]
+    return sum(([at] if type(a) is Out and isinstance(a.value, np.ndarray) else driver.driver.unset_in(*at)
+                for a, at in pairs), [])  # fmt: skip
 
 
 THINGS = ("alloc", "hostalloc", "pin", "event", "stream", "module")

@@ -167,7 +167,7 @@ class Session:
             self.progress = None
         self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.blocks * report.threads
         self.compiled += report.compiled
-        launched.touched = report.touched
+        launched.touched, launched.unset = report.touched, () if sampled else report.unset
         self.waived = added(self.waived, report.waived)
         if report.untried:
             self.note(f"{name} has not tried {report.untried}")

@@ -52,6 +52,7 @@ class Launched:
     shared_bytes: int
     cluster: tuple | None
     where: str = ""
+    unset: tuple = ()
 
     def raised(self, fault):
         """No exception of Python's is behind a fault."""
@@ -123,15 +124,15 @@ class Unset:
             ctypes.memset(start, PATTERN, size)
             self.given[start] = start + size
 
-    def names(self, launch):
-        """Those of the arrays of a launch that hold garbage."""
+    def ranges(self, launch):
+        """(start, stop) of the bytes of a launch's arrays that hold garbage."""
         arrays = extents(launch.args, launch.kernel.parameters)
-        return tuple(array.name for array in arrays if self._holds(array))
+        found = ((max(start, a.start), min(stop, a.stop)) for a in arrays for start, stop in self.given.items())
+        return tuple(each for each in found if each[0] < each[1] and self._holds(*each))
 
-    def _holds(self, array):
-        inside = any(start <= array.start < stop for start, stop in self.given.items())
-        size = array.stop - array.start
-        return inside and ctypes.string_at(array.start, size) == bytes([PATTERN]) * size
+    @staticmethod
+    def _holds(start, stop):
+        return ctypes.string_at(start, stop - start) == bytes([PATTERN]) * (stop - start)
 
 
 # --- Triton -------------------------------------------------------------------------------------------
@@ -170,9 +171,10 @@ class Launcher:
             hook(launch_metadata)
         launch = self.kernel[x, y, z](*args)
         kernel = copy.copy(launch.kernel)
-        kernel.unset = self.driver.unset.names(launch)
-        self.driver.run(Launched(kernel, launch.grid, (kernel.threads,), launch.args, kernel.shared_bytes,
-                                 launch.cluster))  # fmt: skip
+        kernel.unset = self.driver.unset.ranges(launch)
+        call = launch.grid, (kernel.threads,), launch.args, kernel.shared_bytes, launch.cluster
+        self.driver.run(launched := Launched(kernel, *call))
+        self.driver.unset.given.update(launched.unset)  # what a kernel has set in part
         for hook in filter(None, [on_exit]):
             hook(launch_metadata)
 

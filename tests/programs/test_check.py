@@ -585,7 +585,7 @@ def test_a_module_that_is_looked_for_before_it_is_imported(tmp_path, monkeypatch
 
 def test_memory_that_nobody_has_set():
     """Of ``cuda.device_array`` and ``cuda.Out``: loads and atomics of it are faults, until a copy, a memset or
-    a launch may have set it."""
+    a launch has set it, and where it has not."""
 
     @cuda.jit
     def count(a, out):
@@ -624,6 +624,18 @@ def test_memory_that_nobody_has_set():
     hosts = (lambda: cuda.pinned_array(64, np.int32), lambda: cuda.managed_array(64, np.int32), lambda: numbers)
     for make in (copied, from_the_device, lambda: cuda.to_device(numbers), *hosts):
         assert met(lambda make=make: chain(make)) == []
+
+    def in_part(set_too):
+        a = cuda.device_array(64, np.int32)
+        doubled[1, 32](cuda.to_device(numbers), a)
+        if set_too == "by a copy":
+            a[32:].copy_to_device(numbers[32:])
+        elif set_too == "by a kernel":
+            doubled[1, 32](cuda.to_device(numbers), a[32:])
+        doubled[2, 32](a, cuda.device_array(64, np.int32))
+
+    assert met(lambda: in_part("")) == [(kind, "a[32]")]
+    assert met(lambda: in_part("by a copy")) == met(lambda: in_part("by a kernel")) == []
 
 
 def test_whole_numbers_for_a_declared_type():

@@ -85,7 +85,7 @@ def counted(change=lambda ptx: ptx, unset=(), changed=(), **more):
             data_ptr=lambda: array.ctypes.data, nbytes=lambda: array.nbytes)))  # fmt: skip
     if "total" in changed:
         total[0] = 0
-    launch.kernel.unset = memory.names(launch)
+    launch.kernel.unset = memory.ranges(launch)
     nd.simulate(launch, landing="random", **more)
     return counts, out
 

@@ -205,7 +205,8 @@ class TensorMaps:
         if thread.lane == min(asked):
             shared.on_read(thread, src, MAP_BYTES)
             region = self.block.globals.find(thread, dst, MAP_BYTES, "copies to")
-            region.on_write(thread, dst, MAP_BYTES, self._record(thread))
+            record = Published(thread.tid, thread.clock, thread.tid, thread.site(), self.block)
+            region.on_write(thread, dst, MAP_BYTES, record)
             at = dst - region.base
             region.bytes[at : at + MAP_BYTES] = shared.data[src : src + MAP_BYTES]
             self.block.progress += 1
@@ -225,6 +226,3 @@ class TensorMaps:
                     np.maximum(thread.clocks, self.block.threads[tid].clocks, out=thread.clocks)
                 return
         raise race
-
-    def _record(self, thread):
-        return Published(thread.tid, thread.clock, thread.tid, thread.site(), self.block)

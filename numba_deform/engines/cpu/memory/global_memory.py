@@ -91,10 +91,13 @@ class GlobalRegion(ShadowMemory):
         """All its bytes as a NumPy array."""
         return np.frombuffer(self.bytes, np.uint8)
 
-    def forget(self):
-        """Nobody has set it: it holds garbage until the kernel writes something."""
-        self._trace()
-        self.written = [UNWRITTEN] * self.size
+    def forget(self, unset):
+        """What lies in these ranges nobody has set: it holds garbage until the kernel writes something."""
+        for start, stop in unset:
+            a, b = max(start - self.base, 0), min(stop - self.base, self.size)
+            if a < b:
+                self._trace()
+                self.written[a:b] = [UNWRITTEN] * (b - a)
 
     def has_more_than(self, count):
         """Whether it is one array with more elements than that."""
@@ -239,6 +242,11 @@ class GlobalMemory:
             for lo, hi, record in stretches(records[:])
             if record is not None and record is not INITIAL and record is not UNWRITTEN
         ]
+
+    def unset(self):
+        """[(start, stop)] of the bytes that held garbage before the run, and that it has not written."""
+        return [(region.base + lo, region.base + hi) for region in self.regions if region.traced
+                for lo, hi, record in stretches(region.written[:]) if record is UNWRITTEN]  # fmt: skip
 
     def overlapping(self, start, stop):
         """The regions that share bytes with [start, stop)."""

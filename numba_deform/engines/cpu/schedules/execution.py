@@ -54,8 +54,7 @@ class Execution:
             self.watch = SameValue().watch
         for region in self.globals.regions:
             self.watch(region)
-            if all(array.name in launch.kernel.unset for array in region.arrays):
-                region.forget()
+            region.forget(launch.kernel.unset)
         self.is_slow = (lambda blocks: False) if reason else launch.is_slow
         maps = arguments.maps_of(launch.args)
         self.tensor_maps = {address: tensor for a in maps for address, tensor in a.intact().items()}

@@ -195,6 +195,7 @@ class PreparedLaunch:
         if execution.told_at_the_end:
             raise execution.told_at_the_end
         report.touched = execution.globals.touched() if self.kernel.by_bytes else []
+        report.unset = execution.globals.unset() if self.kernel.unset else []
         report.copies += execution.copies_issued
         report.notes |= dict.fromkeys(execution.load_checks.swizzled())
         report.waived = waivers.added(report.waived, execution.waived.totals())

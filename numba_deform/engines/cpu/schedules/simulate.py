@@ -37,6 +37,7 @@ class Report:
     why_interpreted: str = ""  # why the kernel has no machine code, where it was wanted
     events: list = field(default_factory=list)
     touched: list = field(default_factory=list)  # (start, stop, whether written) of bytes in global memory
+    unset: list = field(default_factory=list)  # (start, stop) of those that still hold garbage
 
     def __repr__(self):
         told = f"clean: {self.schedules:,} schedule{'s' * (self.schedules != 1)}, {self.copies:,} cop"
