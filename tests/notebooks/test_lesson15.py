@@ -76,7 +76,7 @@ def test_without_a_compiler(monkeypatch):
     (lesson15.announced, ("4 * ROWS * LANES",), None),
     (lesson15.announced, (1024,), None),
     (lesson15.announced, ("",), "no expression"),
-    (lesson15.announced, ("sizeof tile[0] / 0",), "%r63 has no value: nothing sets it"),
+    (lesson15.announced, ("sizeof tile[0] / 0",), "has no value: nothing sets it"),
 ])  # fmt: skip
 def test_what_is_said_of_an_answer(check, answers, words):
     verdict = check(*answers)
