@@ -69,6 +69,71 @@ def lock_given_back_without_fence(data, out):
 
 
 @wrong(
+    faults.DataRace, source="CUDA guide, memory fence functions; public lock and unlock by atomicCAS", grid=4,
+    args=ints(4, 2), expect=lambda data, out: [(out, [0, 4])],
+    names=("an atomic, too", "cuda.atomic.exch or st_release_gpu_.. writes"),
+)  # fmt: skip
+def lock_given_back_by_a_plain_store(data, out):
+    """The same with all fences, and a store for who waits by an atomic."""
+    if cuda.threadIdx.x == 0:
+        while cuda.atomic.cas(out, 0, 0, 1) != 0:  # <- fault
+            pass
+        cuda.threadfence()
+        out[1] += 1
+        cuda.threadfence()
+        out[0] = 0  # cure: cuda.atomic.exch(out, 0, 0)  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="NVIDIA cuda-samples: threadFenceReduction, without its fences", grid=4,
+    args=ints(128, 6), expect=lambda data, out: [(out[:2], [4, data.sum()])],
+    names=("Call cuda.threadfence(), of gpu scope, right before the atomic", "and right behind the atomic"),
+)  # fmt: skip
+def last_block_adds_up_without_fences(data, out):
+    """Who is the last to count adds up what all blocks have left, and nothing hands that on."""
+    last = cuda.shared.array(1, int32)
+    i, block = cuda.threadIdx.x, cuda.blockIdx.x
+    if i == 0:
+        total = int32(0)
+        for k in range(32):
+            total += data[block * 32 + k]
+        out[2 + block] = total
+        # cure: cuda.threadfence()
+        last[0] = cuda.atomic.add(out, 0, 1)
+        # cure: cuda.threadfence()
+    cuda.syncthreads()
+    if last[0] == cuda.gridDim.x - 1 and i == 0:
+        total = int32(0)
+        for k in range(cuda.gridDim.x):
+            total += out[2 + k]  # <- fault
+        out[1] = total
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, memory fence functions: causality by way of a third thread", grid=3,
+    args=ints(4, 4), expect=lambda data, out: [(out, [7, 1, 1, 7])],
+    names=("thread 0 of block 1 has read out[1]", "Call cuda.threadfence() behind the atomic"),
+)  # fmt: skip
+def middle_man_without_fence(data, out):
+    """Block 1 has seen what block 0 handed on and tells block 2, without a fence between."""
+    if cuda.threadIdx.x == 0:
+        if cuda.blockIdx.x == 0:
+            out[0] = 7
+            cuda.threadfence()
+            cuda.atomic.exch(out, 1, 1)
+        elif cuda.blockIdx.x == 1:
+            while cuda.atomic.add(out, 1, 0) == 0:
+                pass
+            # cure: cuda.threadfence()
+            cuda.atomic.exch(out, 2, 1)
+        else:
+            while cuda.atomic.add(out, 2, 0) == 0:
+                pass
+            cuda.threadfence()
+            out[3] = out[0]  # <- fault
+
+
+@wrong(
     faults.DataRace, source="CUDA guide, memory fence functions; public lock and unlock by atomicCAS", block=64,
     args=ints(4, 1), expect=lambda data, out: [(out, [2])],
     names=("cuda.threadfence_block()", "right before the atomic", "and right behind the atomic"),

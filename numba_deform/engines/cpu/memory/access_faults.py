@@ -16,8 +16,8 @@ from .source_causes import carved
 LOOKS = 50  # of one who waits for others, in vain: each block has had its turn
 
 
-def bad_read(space, thread, w, address, size):
-    """``thread`` reads bytes that the write ``w`` left, and nothing orders the two."""
+def bad_read(space, thread, w, address, size, kind=READ):
+    """``thread`` reads bytes that the write ``w`` left, and nothing orders the two. CHANGE: an atomic."""
     name = space.name_of(address, w is not OUTSIDE)
     if w is OUTSIDE:
         return outside(space, thread, f"reads {size} bytes at {name}", address, size, name)
@@ -42,7 +42,7 @@ def bad_read(space, thread, w, address, size):
         return _unfinished_store(thread, w, f"reads {name}", name)
     what = f"reads {name}, which {thread.describe(w)} {_did(w)} {thread.at(w.site)}; nothing orders "
     what += "the write before the read"
-    return race(space, thread, READ, Access.write(w), what, name)
+    return race(space, thread, kind, Access.write(w), what, name)
 
 
 def _unannounced_multicast(space, thread, address):

@@ -9,8 +9,15 @@ SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU}
 
 
 def unacquired(pair):
-    """A thread of this block has read a flag that hands the other access on, and has acquired nothing by it."""
-    other, scope, block = pair.other, SCOPES[pair.scope], pair.thread.block
+    """A thread of this block has read a flag that hands the other access on, and has acquired nothing by it; or
+    one of a block that has then set a flag for this one."""
+    setters = {} if pair.near else {w.block: 0 for *_, record, _ in _words(pair) for w in writers(record)}
+    blocks = (block for block in (pair.thread.block, *setters) if pair.near or block is not pair.other.block)
+    return next(filter(None, (_unacquired(pair, block) for block in blocks)), None)
+
+
+def _unacquired(pair, block):
+    other, scope = pair.other, SCOPES[pair.scope]
 
     def has(knowledge, fact=None):
         return covers(knowledge, (fact, other.block) if fact else other.block, other.owner, other.clock)
@@ -107,7 +114,8 @@ def lock_without_fence(pair):
         if not left or not taken or taken[-1].number < left[-1].number:
             continue
         given, got = thread.at(left[-1].site), thread.at(taken[-1].site)
-        if given == got:  # a ticket that each takes again
+        last = pair.kind is READ and taken[-1].number == max(w.number for w in changes)  # who adds up for all
+        if given == got and not last:  # a ticket that each takes again
             continue
         released = pair.covered(flag.own.get(other.block) or {} if pair.near else flag.wide)
         fence = "cuda.threadfence_block()" if pair.near else "cuda.threadfence(), of gpu scope,"

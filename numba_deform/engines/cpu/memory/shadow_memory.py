@@ -30,7 +30,7 @@ from .access_records import (
     stretches,
     writers,
 )
-from .races import Access
+from .races import CHANGE, Access
 from .refill_faults import unfenced_refill
 from .scalars import MayHoldUndefined, unpack
 
@@ -184,7 +184,7 @@ class ShadowMemory(MayHoldUndefined):
         records = self.written[a : a + size]
         for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
             if not w.atomic and (unseen := self._unseen(thread, w)):
-                raise bad_read(self, thread, unseen, address, size)
+                raise bad_read(self, thread, unseen, address, size, CHANGE)
             if w.atomic and (unseen := self._unseen_under(thread, w)):
                 raise bad_read(self, thread, unseen, address, size)
             if w.atomic and used:
