@@ -180,12 +180,10 @@ class Launch:
         places = np.argwhere(~(self._off(name) <= self.allowed(name)))
         first = tuple(map(int, places[0]))
         where = f"{name}[{', '.join(map(str, first))}]" if first else name
-        return (f"{len(places):,} of {out.size:,} elements of {name} are wrong; the first is {where}: "
-                f"{out[first]} instead of {expected[first]}{self._unwritten(name)}")  # fmt: skip
-
-    def _unwritten(self, name):
         count = np.count_nonzero(self._poisoned(name))
-        return f"; {count:,} still hold what they were poisoned with" if count else ""
+        return (f"{len(places):,} of {out.size:,} elements of {name} are wrong; the first is {where}: "
+                f"{out[first]} instead of {expected[first]}"
+                + f"; {count:,} still hold what they were poisoned with" * bool(count))  # fmt: skip
 
     def _poisoned(self, name):
         """Flags: the elements of an output that hold what nobody has written, and should not."""

@@ -94,7 +94,7 @@ class TensorMaps:
                 what = f"uses the tensor map at {self.block.globals.name_of(address)}: {error}"
                 raise thread.fault(faults.BadTensorMap, what) from error
             region = self.block.globals.find(thread, made.address, made.extent, "maps")
-            self.made[key] = packed.map_of(fields, region.array_of_bytes())
+            self.made[key] = packed.map_of(fields, np.frombuffer(region.bytes, np.uint8))
         return self.made[key]
 
     def fence(self, thread, address):

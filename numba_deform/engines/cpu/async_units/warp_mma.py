@@ -219,9 +219,9 @@ class Form(NamedTuple):
 # PTX type -> (bits, how words become its numbers, the type of the sums, depths of a product)
 TYPES = {
     "f16": (16, numbers_f16, np.float32, (8, 16)), "bf16": (16, numbers_bf16, np.float32, (8, 16)),
-    "tf32": (32, numbers_tf32, np.float32, (4, 8)), "u4": (4, _numbers_u4, np.int64, (32, 64)),
+    "tf32": (32, numbers_tf32, np.float32, (4, 8)),
     "s4": (4, lambda words: (_numbers_u4(words) ^ 8).astype(np.int8) - np.int8(8), np.int64, (32, 64)),
-    "f64": (64, np.asarray, np.float64, (4, 8, 16)),
+    "u4": (4, _numbers_u4, np.int64, (32, 64)), "f64": (64, np.asarray, np.float64, (4, 8, 16)),
 }  # fmt: skip
 for _name, _type, _sums, _depths in (
     ("s8", np.int8, np.int64, (16, 32)), ("u8", np.uint8, np.int64, (16, 32)),

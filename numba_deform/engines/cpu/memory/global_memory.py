@@ -87,10 +87,6 @@ class GlobalRegion(ShadowMemory):
         """The records of the writes and of the reads of bytes that nobody has accessed."""
         return [INITIAL] * self.size, [None] * self.size
 
-    def array_of_bytes(self):
-        """All its bytes as a NumPy array."""
-        return np.frombuffer(self.bytes, np.uint8)
-
     def forget(self, unset):
         """What lies in these ranges nobody has set: it holds garbage until the kernel writes something."""
         for start, stop in unset:

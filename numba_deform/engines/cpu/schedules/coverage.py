@@ -11,7 +11,8 @@ def untried(prepared, uses):
     ``prepared`` is a PreparedLaunch, ``uses`` the most phases of a barrier of its that copies complete on."""
     if not uses:
         return ""
-    numbers = [name for name, arg in zip(prepared.names, prepared.args, strict=True) if _is_count(arg)]
+    numbers = [name for name, arg in zip(prepared.names, prepared.args, strict=True)
+               if isinstance(arg, (int, np.integer)) and not isinstance(arg, bool)]  # fmt: skip
     pipeline, given = getattr(prepared.request, "origin", None) or (None, {})
     known = pipeline.checked(given) if pipeline else dict.fromkeys(numbers)
     longer = [name for name in numbers if name in known]
@@ -21,10 +22,6 @@ def untried(prepared, uses):
     if prepared.blocks == 1 and (wider or not pipeline):
         parts.append(f"more than one block{_by(wider or ['grid'], 'larger')}")
     return " and ".join(parts)
-
-
-def _is_count(arg):
-    return isinstance(arg, (int, np.integer)) and not isinstance(arg, bool)
 
 
 def _by(names, how):
