@@ -739,3 +739,28 @@ def test_a_name_that_is_nowhere(text, tmp_path):
     spec.loader.exec_module(module)
     fault = expect(faults.NotCompiled, module.kernel, np.zeros(1), source=text)
     assert fault.cure == SPELT[text] and "behind a dot" in fault.rule
+
+
+def test_a_number_that_one_lane_sets():
+    """The others may hand on what they hold, and nothing may depend on it."""
+
+    def kernel(count, out, how):
+        i = cuda.threadIdx.x
+        if i % 32 == 0:
+            first = cuda.atomic.add(count, 0, 32)
+        if how == 0:
+            first = cuda.shfl_sync(0xFFFFFFFF, first, 0)
+            out[first + i % 32] = i
+        elif how == 1:
+            out[i] = first + 1
+        elif how == 2 and first > 9:
+            out[i] = 1
+
+    for compiled in (False, True):
+        out = np.zeros(64, np.int32)
+        run(kernel, np.zeros(1, np.int32), out, 0, block=64, schedules=5, compiled=compiled)
+        assert sorted(out) == list(range(64))
+        for how, source in ((1, "out[i] = first + 1"), (2, "how == 2 and first > 9")):
+            given = np.zeros(1, np.int32), out, how
+            expect(faults.UninitialisedRead, kernel, *given, block=64, compiled=compiled,
+                   words="first has no value", source=source)  # fmt: skip

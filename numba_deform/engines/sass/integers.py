@@ -203,10 +203,6 @@ def reverse_bits(a):
     return np.packbits(bits[..., ::-1], axis=-1).view(">u4")[..., 0].astype(U32)
 
 
-def absolute(a):
-    return np.abs(a)
-
-
 def sum_of_products(one):
     """IDP.4A: four products of bytes, and c."""
     kinds = [np.int8 if "S8" in part else np.uint8 for part in sorted(one.words & {"S8", "U8"})]
@@ -243,7 +239,7 @@ row("PRMT", "r", "uuu", plain(permute))
 row("POPC", "r", "u", plain(lambda a: np.bitwise_count(a).astype(U32)))
 row("FLO", "r", "u", highest_bit, "U32 S32 SH")
 row("BREV", "r", "u", plain(reverse_bits))
-row("IABS", "r", "i", plain(absolute))
+row("IABS", "r", "i", plain(np.abs))
 row("IDP.4A", "r", "uuu", sum_of_products, "S8 U8")
 row("BMSK", "r", "uu", plain(lambda a, b: (
     ((U64(1) << np.minimum(b, U32(32)).astype(U64)) - U64(1)) << np.minimum(a, U32(32)).astype(U64) & LOW

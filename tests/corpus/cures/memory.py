@@ -480,9 +480,9 @@ def shape_known_at_run_time(data, out):
 
 
 @wrong(
-    faults.KernelError, source="numba/numba issue 6549: undefined on some paths",
+    faults.UninitialisedRead, source="numba/numba issue 6549: undefined on some paths",
     args=ints(32, 32), expect=lambda data, out: [(out, np.where(data > 3, data, 0))],
-    names=("`x`", "every path"), hardware="no",
+    names=("x has no value", "every path"), hardware="no",
 )  # fmt: skip
 def set_in_one_branch_alone(data, out):
     """A variable that only one branch sets."""

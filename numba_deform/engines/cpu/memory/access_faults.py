@@ -385,7 +385,7 @@ UNDEFINED = {  # what has such a value -> the rule, what to write
                 "(PTX 9.7.9.6), which may go unused.",
                 "Shuffle from lanes of the mask, or leave the value unused where the lane is none."),
     "register": ("A variable that nothing has set holds any value, which may be moved, and go unused.",
-                 "Set it on every path, say to 0 where it is declared, or do this on the path that sets it."),
+                 "Set it on every path, say to 0 before the branch or the loop, or do this where it is set."),
 }  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Whose error it is: the kernel's Python code may raise, and the engine may have a mistake of its own. The
 scheduler asks when a block ends with an exception that is no fault."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +31,6 @@ MEANINGS = {
         "A GPU raises no error where a number is too large for its type: the result is some number, or inf.",
         "Test the number first, or take a wider type.",
     ),
-    UnboundLocalError: (
-        "Numba compiles a variable that is not set on every path: where it is not, it holds anything.",
-        "Set `{name}` on every path, say to 0 before the branch or the loop.",
-    ),
 }  # fmt: skip
 
 
@@ -48,10 +43,9 @@ def blamed(error, launch):
         return undefined_use(error.args[0], launch.running, site)
     if not _is_own(error):
         fault = launch.running.fault_at(faults.KernelError, what, site)
-        name = next(iter(re.findall("'(\\w+)'", str(error))), "")
         for kind, (rule, cure) in MEANINGS.items():
             if isinstance(error, kind) and not (fault.source or "").startswith("raise"):  # not by itself
-                fault.rule, fault.cure = rule, cure.format(name=name)
+                fault.rule, fault.cure = rule, cure
         return fault
     thread = launch.running
     return faults.EngineError(

@@ -10,6 +10,7 @@ is not to be had by itself, such as a lambda, runs as it stands, and ``program.l
 """
 
 import ast
+import functools
 import operator
 import types as python
 
@@ -20,7 +21,8 @@ from numba.cuda.types import grid_group
 from .....compiler import inference
 from .....compiler.inference import bounds_of
 from ...memory.arrays import ArrayView, unwritten
-from ...memory.scalars import as_int64
+from ...memory.scalars import Undefined, as_int64
+from ...native.codegen.ir_values import is_number
 from ...reports.call_sites import ARRAY, INDEX, TEMPORARY
 from ..math_functions import MATH
 from . import arithmetic
@@ -353,7 +355,18 @@ class _Writer(Conversions):
         if node is not self.found.source.tree:
             return node
         node.body = [part for statement in node.body for part in self.parts(statement)]
+        node.body[:0] = [ast.copy_location(each, node) for each in self.unset()]
         return node
+
+    def unset(self):
+        """Statements by which the numbers have no value that are not set on all paths."""
+        phis = [s for block in self.found.ir.blocks.values() for s in block.find_insts(inference.ir.Assign)
+                if getattr(s.value, "op", "") == "phi" and inference.ir.UNDEFINED in s.value.incoming_values]
+        numbers = [s.target.name for s in phis if is_number(self.found.typemap[s.target.name])]
+        for name in sorted({number.partition(".")[0] for number in numbers}):
+            why = ast.Constant(f"{name} has no value: what sets it is not on the way")
+            value = ast.Call(self.name("unset", functools.partial(Undefined, kind="register")), [why], [])
+            yield ast.Assign([ast.Name(name, ast.Store())], value)
 
     def parts(self, statement):
         done = self.visit(statement)

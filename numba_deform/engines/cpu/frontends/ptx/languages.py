@@ -80,18 +80,14 @@ def _instructions():
     return found
 
 
-def _instruction(m):
-    name = _instructions().get(m[1])
-    return f"{name} {m[2] or ''}".strip() if name else m[0]
-
-
 def put(text, language):
     """A text with the words of a language."""
     for row in WORDS:
         if (word := row[LANGUAGES[language]]) is not None:
             text = re.sub(rf"(?<![\w.%]){row[0]}", word, text)
     text = re.sub(r"(?<![\w.])atomic_([a-z])", lambda m: f"atomic{m[1].upper()}", text)  # atomicAdd
-    return re.sub(r"(?<![\w.])([a-z]\w*_\w+)(?:\(([\d, ]*)\))?", _instruction, text)
+    return re.sub(r"(?<![\w.])([a-z]\w*_\w+)(?:\(([\d, ]*)\))?", lambda m: (
+        f"{name} {m[2] or ''}".strip() if (name := _instructions().get(m[1])) else m[0]), text)  # fmt: skip
 
 
 def translate(fault, language):
