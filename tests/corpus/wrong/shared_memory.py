@@ -371,7 +371,7 @@ def global_address_as_shared(data, out):
 
 
 @wrong(
-    faults.KernelError, source="Numba reference, NUMBA_ALWAYS_WARN_UNINIT_VAR",
+    faults.UninitialisedRead, source="Numba reference, NUMBA_ALWAYS_WARN_UNINIT_VAR",
     args=lambda: [np.arange(32, dtype=np.int32), np.zeros(32, np.int32)],
 )  # fmt: skip
 def set_in_one_branch_only(data, out):
@@ -383,7 +383,7 @@ def set_in_one_branch_only(data, out):
 
 
 @wrong(
-    faults.KernelError, source="Numba reference, NUMBA_ALWAYS_WARN_UNINIT_VAR",
+    faults.UninitialisedRead, source="Numba reference, NUMBA_ALWAYS_WARN_UNINIT_VAR",
     args=lambda: [np.arange(32, dtype=np.int32) * 3 % 8, np.zeros(32, np.int32)],
 )  # fmt: skip
 def nothing_was_found(data, out):
