@@ -4,6 +4,7 @@ The records of the bytes lie in Python lists, because a slice of a list is compa
 ``count``: nearly every access finds one record on all its bytes.
 """
 
+import re
 from functools import partial
 
 from ...faults import UninitialisedRead
@@ -38,6 +39,7 @@ from .scalars import MayHoldUndefined, unpack
 MANY_READS, MANY_VAIN = 100, 10
 
 
+TAKES = re.compile("cas|exch|xchg", re.I)  # names of atomics that take locks
 TAKEN = "Have who took it give it back. Who takes several locks takes them in one order, alike in all blocks."
 
 
@@ -269,14 +271,15 @@ class ShadowMemory(MayHoldUndefined):
 
     def polled(self, block, kind, addresses, pollers):
         """What ``pollers``, who poll these addresses, wait for: fields of a ``Wait``."""
-        sites, elsewhere = {}, []
+        sites, takers, one = {}, [], block.threads[0]
         for address in addresses:
             a = address - self.base
             for w in self.written[a : a + 1]:
                 sites.update({each.tid: each.site for each in writers(w) if each.block is block})
-                elsewhere += [each for each in writers(w) if each.block not in (block, None)]
+                others = (each for each in writers(w) if each.block not in (block, None))
+                takers += [each for each in others if TAKES.search(one.line(each.site))]
         if kind == "atomic":  # an attempt in vain counts as a write
-            sites = {t: site for t, site in sites.items() if t not in pollers} or ({} if elsewhere else sites)
+            sites = {t: site for t, site in sites.items() if t not in pollers} or ({} if takers else sites)
         if not sites:
             why = "no thread of the block has written it"
         else:
@@ -284,12 +287,11 @@ class ShadowMemory(MayHoldUndefined):
             why = f"wrote it before, at {lines[0]}{' and elsewhere' * (len(lines) > 1)}"
         more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
         value = unpack(self.bytes, addresses[0] - self.base, 4, 1) if kind == "flag" else ""
-        last, one = elsewhere[-1] if kind == "atomic" and elsewhere and not sites else None, block.threads[0]
+        last = takers[-1] if kind == "atomic" and takers and not sites else None
         who = last and f"{one.describe_tid(last.block, last.tid)} wrote it before, at {one.at(last.site)}"
         return {
             "on": self.name_of(addresses[0], True) + more, "missing": who or "", "cure": TAKEN if last else "",
-            "state": f"holds {value}" if kind == "flag" else "", "by": tuple(sorted(sites)),
-            "why": why,
+            "state": f"holds {value}" if kind == "flag" else "", "by": tuple(sorted(sites)), "why": why,
         }
 
 
