@@ -115,7 +115,7 @@ def lock_without_fence(pair):
             continue
         given, got = thread.at(left[-1].site), thread.at(taken[-1].site)
         last = pair.kind is READ and taken[-1].number == max(w.number for w in changes)  # who adds up for all
-        if given == got and not last:  # a ticket that each takes again
+        if given == got and not (last and left[-1].tid == other.tid):  # a ticket that each takes again
             continue
         released = pair.covered(flag.own.get(other.block) or {} if pair.near else flag.wide)
         fence = "cuda.threadfence_block()" if pair.near else "cuda.threadfence(), of gpu scope,"

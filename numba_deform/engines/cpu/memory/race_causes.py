@@ -365,7 +365,7 @@ def _set_by_another(pair):
     other = pair.other
     for space, address, w, flag in flags_of(pair):
         name, place = space.name_of(address, True), pair.thread.at(w.site)
-        own = covers(flag.wide, w.block, w.owner, w.clock)
+        own = covers(flag.wide, w.block, w.owner, w.clock - 1)  # a fence before it counts on
         if own and w.tid != other.tid:
             return Cause(
                 f"Put cuda.syncthreads() before the release of thread {w.tid}, at {place}: a release hands on "
