@@ -81,7 +81,7 @@ class OutOfRange(SimFault):
 
 class Misaligned(SimFault):
     rule = "An address is a multiple of the access size; a TMA tile of 128 bytes, a barrier of 8."
-    cure = "Give shared arrays `alignment=`, and keep offsets multiples of the access size."
+    cure = "Give shared arrays `alignment=`, and keep offsets multiples of the access size; or access less."
 
 class MisalignedBox(Misaligned):
     """The corner of a tensor map's box, where the copy engine does not take it."""
@@ -231,7 +231,7 @@ class LiveBarrierAccess(BarrierFault):
 
 class BadCount(BarrierFault):
     rule = "Arrival counts lie in 1 .. 2^20-1, tx-counts within +-(2^20-1), a parity is 0 or 1."
-    cure = "Check the operand."
+    cure = "A count is 1 at least, a megabyte takes several phases, and the parity of a use is use & 1."
 
 class TooManyArrivals(BarrierFault):
     rule = "A phase takes exactly the expected arrivals; more spill into the next phase."
@@ -303,7 +303,7 @@ class DivergentBarrier(SimFault):
 
 class NamedBarrierMisuse(SimFault):
     rule = "bar.sync id, n: id 0..15, n a multiple of 32 and the same for all; whole warps arrive."
-    cure = "Call it from every lane of the warps that take part, with n = 32 x the number of warps."
+    cure = "Call it by an id of 0 to 15 in every lane of the warps that take part, n being 32 x their number."
 
 class RegisterMisuse(SimFault):
     rule = "setmaxnreg: a multiple of 8 from 24 to 256, by all warps of a warpgroup alike; it only moves "
@@ -394,4 +394,4 @@ class BadLaunch(SimFault):
     nothing_left = True
     rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
     rule += f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."
-    cure = "Change the launch configuration."
+    cure = "Launch what fits; shared memory beyond the static part is cuda.shared.array(0, ..), shared_bytes=."

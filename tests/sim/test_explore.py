@@ -590,7 +590,7 @@ def test_locks_of_blocks_in_opposite_orders():
         return np.zeros(2, np.int32), np.zeros(1, np.int32)
 
     for compiled in (False, True):  # a schedule lets others go on behind what a compare-and-swap has taken
-        with pytest.raises(faults.Livelock, match=r"thread 0 of block \d wrote it before") as caught:
+        with pytest.raises(faults.Livelock, match=r"thread 0 of block \d has") as caught:
             simulate(a_lock_for_each_block(1), 2, 32, fresh(), schedules=20, compiled=compiled)
         assert caught.value.seed > 0 and "in one order" in caught.value.cure
     simulate(a_lock_for_each_block(0), 2, 32, fresh(), schedules=20)

@@ -165,9 +165,8 @@ class Block(Scheduler):
     def named_barrier(self, thread, number, threads, wait, vote=None):
         """Returns the votes of all threads that came and voted."""
         if not 0 <= number <= NAMED_BARRIERS or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
-            name = f"named barrier {number}"
-            what = f"{name} with {threads} threads in a block of {self.size}"
-            raise thread.fault(faults.NamedBarrierMisuse, what, name)
+            what = f"named barrier {number} with {threads} threads in a block of {self.size}"
+            raise thread.fault(faults.NamedBarrierMisuse, what, what.partition(" with")[0])
         self.named_barrier_calls.setdefault((number, threads, thread.site()), set()).add(thread.tid)
         return self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive", vote)
 

@@ -13,6 +13,7 @@ from .races import CHANGE, READ, WRITE, Access
 from .refill_faults import far_refill, refill_fault, release_of, released, too_early, verb_of, waited_too_early
 from .source_causes import carved
 
+OVERLAP = "If each store is to have a place of its own, mend the places, or have one thread issue it. Else: "
 LOOKS = 50  # of one who waits for others, in vain: each block has had its turn
 
 
@@ -209,8 +210,7 @@ def _too_few_bytes(thread, copy):
 def _unawaited(thread, copy, name):
     """Why a thread may not read what ``copy`` delivers."""
     state = "has landed" if copy.landed else "is still in flight"
-    head = f"reads {name}: the {copy.what} issued by {thread.describe(copy)} at "
-    head += f"{thread.at(copy.site)} {state}"
+    head = f"reads {name}: the {copy.what} issued by {thread.describe(copy)} at {thread.at(copy.site)} {state}"
     if copy.barrier is None:
         return explain_copy(thread.fault(faults.InFlightRead, head, name), thread, copy)
     if fault := copy.barrier.by_a_reader() or _too_few_bytes(thread, copy):
@@ -306,7 +306,9 @@ def bad_write(space, thread, w, address, size, record):
             fault.cure += "write."
         return carved(fault, space, address, size, kind is faults.DataRace)
     if _by_copy(w) and not isinstance(w, Ended):
-        return _unfinished_store(thread, w, f"{verb} {name}", name)
+        fault = _unfinished_store(thread, w, f"{verb} {name}", name)
+        fault.cure = OVERLAP * _by_copy(record) + fault.cure
+        return fault
     done = "used as a barrier until" if isinstance(w, Ended) else _did(w)
     what = f"{verb} {name}, which {thread.describe(w)} {done} {thread.at(w.site)}; nothing orders "
     what += "the two writes"

@@ -4,7 +4,6 @@ The records of the bytes lie in Python lists, because a slice of a list is compa
 ``count``: nearly every access finds one record on all its bytes.
 """
 
-import re
 from functools import partial
 
 from ...faults import UninitialisedRead
@@ -39,8 +38,8 @@ from .scalars import MayHoldUndefined, unpack
 MANY_READS, MANY_VAIN = 100, 10
 
 
-TAKES = re.compile("cas|exch|xchg", re.I)  # names of atomics that take locks
-TAKEN = "Have who took it give it back. Who takes several locks takes them in one order, alike in all blocks."
+TAKES = "cas", "exch", "xchg"  # in names of atomics that take locks
+TAKEN = "Have who took it give it back. Who takes several locks takes them in one order, alike everywhere."
 
 
 class ShadowMemory(MayHoldUndefined):
@@ -276,22 +275,22 @@ class ShadowMemory(MayHoldUndefined):
             a = address - self.base
             for w in self.written[a : a + 1]:
                 sites.update({each.tid: each.site for each in writers(w) if each.block is block})
-                others = (each for each in writers(w) if each.block not in (block, None))
-                takers += [each for each in others if TAKES.search(one.line(each.site))]
+                others = (e for e in writers(w) if e.block and (e.block is not block or e.tid not in pollers))
+                takers += [e for e in others if any(name in one.line(e.site).lower() for name in TAKES)]
         if kind == "atomic":  # an attempt in vain counts as a write
             sites = {t: site for t, site in sites.items() if t not in pollers} or ({} if takers else sites)
+        last = takers[-1] if kind == "atomic" and takers else None
         if not sites:
             why = "no thread of the block has written it"
+            why += f"; {one.describe(last)} has, at {one.at(last.site)}" if last else ""
         else:
             lines = sorted({block.threads[t].at(site) for t, site in sites.items()})
             why = f"wrote it before, at {lines[0]}{' and elsewhere' * (len(lines) > 1)}"
         more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
-        value = unpack(self.bytes, addresses[0] - self.base, 4, 1) if kind == "flag" else ""
-        last = takers[-1] if kind == "atomic" and takers and not sites else None
-        who = last and f"{one.describe_tid(last.block, last.tid)} wrote it before, at {one.at(last.site)}"
         return {
-            "on": self.name_of(addresses[0], True) + more, "missing": who or "", "cure": TAKEN if last else "",
-            "state": f"holds {value}" if kind == "flag" else "", "by": tuple(sorted(sites)), "why": why,
+            "on": self.name_of(addresses[0], True) + more, "by": tuple(sorted(sites)), "why": why,
+            "state": f"holds {unpack(self.bytes, addresses[0] - self.base, 4, 1)}" if kind == "flag" else "",
+            "cure": TAKEN if last else "",
         }
 
 
