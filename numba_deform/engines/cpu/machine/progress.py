@@ -41,7 +41,8 @@ class Progress:
                 addresses = sorted({t.waiting[2] for t in threads})
                 fields = what.polled(self, kind, addresses, {t.tid for t in threads})
             elif what is None:
-                fields = {"on": "what its loop tests", "why": "it is no barrier and no flag"}
+                cure = "Look at what the loop tests, and whether a round changes that: nobody else does."
+                fields = {"on": "what its loop tests", "why": "it is no barrier and no flag", "cure": cure}
             else:
                 fields = what.waited(kind, detail)
             where, source = place(site)

@@ -15,9 +15,7 @@ from .call_sites import ARRAY, INDEX, KERNEL, describe_site, raised_at
 ENGINES = Path(__file__).parents[2]
 DEVICE = ENGINES.parent / "device"
 ENTRANCE = "TAKES_OPERANDS"  # in modules whose errors are mostly about what the kernel hands them
-OPERANDS = (
-    TypeError, ValueError, IndexError, ArithmeticError, AttributeError, NotImplementedError, NumbaError,
-)  # fmt: skip
+OPERANDS = (TypeError, ValueError, IndexError, ArithmeticError, AttributeError, NotImplementedError, NumbaError)
 
 
 # What Numba and the GPU do where Python raises, and what to write; of two rows that fit the later one counts.
