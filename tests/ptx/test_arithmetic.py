@@ -321,6 +321,10 @@ def test_casts_keep_all_bits_and_what_is_undefined():
     undefined = Undefined("a shuffle")
     for name, others in (("f32_of", ()), ("u32_of", ()), ("selected", (1, 2)), ("higher", (1,))):
         assert FUNCTIONS[name](*others, undefined) is undefined
+    for name, others in (("nearest", (np.float32,)), ("half_of", ("f16", "rn", ())), ("wide_of", ("f32", "rz")),
+                         ("tf32_of", ("rna", ())), ("whole", ("rzi", 0, 9))):  # fmt: skip
+        assert FUNCTIONS[name](undefined, *others) is undefined
+    assert FUNCTIONS["arithmetic"]("fma", "f32", "rm", 1.0, undefined, 2.0) is undefined
     for bits in (0x7F812345, 0xFFC00001, 0x7F800000, 1, 0x80000000):
         assert FUNCTIONS["u32_of"](FUNCTIONS["f32_of"](bits)) == bits
 

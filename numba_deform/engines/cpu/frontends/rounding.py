@@ -38,7 +38,7 @@ def _context(kind, mode):
 
 def rounded(x, kind, mode="rn"):
     """A float or an integer as the nearest of a format that ``mode`` allows: rn, rz, rm, rp."""
-    return _within(gmpy2.mpfr(x, 0, _context(kind, mode)), kind)
+    return _within(gmpy2.mpfr(x if isinstance(x, int) else float(x), 0, _context(kind, mode)), kind)
 
 
 def _within(x, kind):

@@ -38,7 +38,7 @@ def functions_of(number, form):
     """{name: function} of numbers of a type: those of the module for the format ``form``."""
 
     def near(x):
-        return number(rounding.rounded(float(x), form))
+        return number(rounding.rounded(x, form))
 
     def fused(*xs):
         return number(rounding.operate("fma", form, "rn", *xs))
@@ -104,7 +104,7 @@ def to_fp8(x, saturates, kind):
     """The byte of a number as fp8, to the nearest. What is too large is the largest if it ``saturates``, else
     infinity, or NaN in E4M3, which has none."""
     name, dtype = FP8[int(kind)]
-    near = rounding.rounded(float(x), name)
+    near = rounding.rounded(x, name)
     if near != near:
         return NAN
     if np.isinf(near):

@@ -89,14 +89,14 @@ def of_halves(name, kind, options, *words):
 @number
 def half_of(x, kind, mode, options):
     """The bits of a number as f16 or bf16."""
-    result = rounded(x if isinstance(x, int) else float(x), kind, mode)
+    result = rounded(x, kind, mode)
     return _bits(_limited(result, kind, options), kind)
 
 
 @number
 def wide_of(x, kind, mode):
     """A number as f32 or f64."""
-    result = rounded(x if isinstance(x, int) else float(x), kind, mode)
+    result = rounded(x, kind, mode)
     return np.float32(result) if kind == "f32" else result
 
 
@@ -107,7 +107,7 @@ def tf32_of(x, mode, options):
     if x != x:
         return u32_of(x) & 0xFFFFE000 if mode == "rna" else 0x7FFFE000
     away = np.uint32(u32_of(x) + 0x1000 & 0xFFFFE000).view(np.float32)
-    result = _limited(away if mode == "rna" else rounded(float(x), "tf32", mode), "tf32", options)
+    result = _limited(away if mode == "rna" else rounded(x, "tf32", mode), "tf32", options)
     return int(np.float32(result).view(np.uint32))
 
 
@@ -116,7 +116,7 @@ def bytes_of(kind, options, low, high):
     """The bits of two numbers as e4m3 or e5m2, which go to the largest where they are too large."""
     out = 0
     for n, x in enumerate((low, high)):
-        result = _limited(rounded(float(x), kind), kind, ("satfinite", *options))
+        result = _limited(rounded(x, kind), kind, ("satfinite", *options))
         bits = 0x7F if result != result else int(np.array(result, BYTES[kind]).view(np.uint8))
         out |= bits << 8 * n
     return out
