@@ -4,6 +4,7 @@
 by as much as the document allows. Of products, small whole numbers are to be equal, and others near: the order
 and rounding of their sums are not specified."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -14,10 +15,13 @@ import numba_deform as nd
 from numba_deform.engines.gpu.device import DeviceArray
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ptx"))
+import test_fences as fences  # noqa: E402
 from generated import WGMMA, a_words, held, lines_of_16, wgmma_operands, wgmma_text  # noqa: E402
+from stored import KERNELS  # noqa: E402
 from test_arithmetic import CASES as ORDINARY  # noqa: E402
 from test_arithmetic import DTYPES, LANES, computed, computing, numbers  # noqa: E402
 from test_rare_arithmetic import CASES as RARE  # noqa: E402
+from test_unset import IN, RIGHT  # noqa: E402
 
 UNITS = {  # approximate instruction -> units in the last place of f32 (PTX ISA 9.7.3)
     "rcp.approx.f32": 1, "sqrt.approx.f32": 1, "rsqrt.approx.f32": 2, "ex2.approx.f32": 2, "div.full.f32": 2,
@@ -43,15 +47,45 @@ NANS = [
 ]  # fmt: skip
 
 
-def on_gpu(gpu, text, threads, arrays):
-    """The arrays after a run of kernel ``k`` by one block."""
+def on_gpu(gpu, text, threads, arrays, name="k", blocks=1, **options):
+    """The arrays after a run of a kernel."""
     from cuda.core import LaunchConfig, Linker, LinkerOptions, ObjectCode, launch
 
     cubin = Linker(ObjectCode.from_ptx(text.encode()), options=LinkerOptions(arch="sm_90a")).link("cubin")
     there = [DeviceArray.of(gpu, array) for array in arrays]
-    config = LaunchConfig(grid=1, block=threads)
-    launch(gpu.device.default_stream, config, cubin.get_kernel("k"), *(each.buffer for each in there))
+    config = LaunchConfig(grid=blocks, block=threads, **options)
+    launch(gpu.device.default_stream, config, cubin.get_kernel(name), *(each.buffer for each in there))
     return [each.to_numpy() for each in there]
+
+
+def stored(name):
+    """A text of ``kernels/`` without its lines, whose debug sections are not kept."""
+    return re.sub(r"(?m)^\s*\.(?:loc|file).*$", "", (KERNELS / f"{name}.ptx").read_text())
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_variables_without_a_value(hopper, name):
+    """Programs of CUDA C++ that move them and use none are right, again and again."""
+    text = stored("unset")
+    for _ in range(20):
+        out, count = np.full(64, -1, np.int32), np.zeros(1, np.int32)
+        assert RIGHT[name](on_gpu(hopper, text, 64, [IN, out, count], name)[1])
+
+
+def test_a_barrier_of_all_blocks(hopper):
+    """As many as the card holds at once."""
+    text, blocks = stored("grid_sync"), 32 * 132
+    data = np.arange(32 * blocks, dtype=np.int32)
+    arrays = [data, np.zeros_like(data), np.zeros_like(data)]
+    out = on_gpu(hopper, text, 32, arrays, "reversed", blocks, is_cooperative=True)[2]
+    assert np.array_equal(out, data[::-1] + 1)
+
+
+def test_fences_of_all_who_write(hopper):
+    """They stand for the signal of one, in each of 16,896 parts, 50 times."""
+    text, blocks = stored("fences"), 32 * 132
+    for _ in range(50):
+        assert on_gpu(hopper, text, 64, fences.arrays(blocks // 2), "handed_on", blocks)[2][0] == 0
 
 
 def asked(gpu, opcode, kinds, result):
