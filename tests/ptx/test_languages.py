@@ -51,7 +51,7 @@ def test_every_row_is_of_use():
     ("ptx", faults.InvalNotOrdered, "Put bar.sync 0 between the last use and mbarrier.inval."),
     ("triton", faults.DataRace, "Put tl.debug_barrier() between the two accesses."),
     ("cuda", faults.Misaligned,
-     "Give shared arrays __align__(128), and keep offsets multiples of the access size."),
+     "Give shared arrays __align__(128), and keep offsets multiples of the access size; or access less."),
     ("triton", faults.StaleWait, CURES["triton"][faults.InFlightRead]),
     ("gluon", faults.MissingInitFence,
      "Call fence.mbarrier_init.release.cluster (or fence.proxy.async) after mbarrier.init, then a barrier."),
