@@ -50,7 +50,7 @@ def test_no_landing_hides_it(name):
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in RIGHT if PROGRAMS[name].explorable])
 def test_right_is_silent_in_every_order(name):
-    PROGRAMS[name].explore()
+    PROGRAMS[name].explore(limit=150)
 
 
 @pytest.mark.full
