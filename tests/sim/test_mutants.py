@@ -155,14 +155,14 @@ def test_is_killed(name):
     assert found, f"{KILLERS[number]} does not notice it any more" + AGAIN
 
 
-@pytest.mark.parametrize("name", EQUIVALENT, ids=str)
+@pytest.mark.parametrize("name", list(EQUIVALENT)[::3], ids=str)
 def test_survives(name):
     modules = load(all_mutants()[name])
     for number in killers_of(all_mutants()[name], of_each=3):  # --write has tried all
         assert verdict(KILLERS[number], modules) is None, KILLERS[number]
 
 
-@pytest.mark.parametrize("number", range(len(KILLERS)))
+@pytest.mark.parametrize("number", range(0, len(KILLERS), 3))
 def test_killers_do_not_kill_the_original(number):
     assert verdict(KILLERS[number]) is None
 

@@ -38,10 +38,10 @@ def test_a_grown_program_has_its_size(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("chunk", [name for name in scaled.table() if not name.startswith("lessons")])
+@pytest.mark.parametrize("chunk", [name for name in scaled.table() if not name.startswith("lessons")][::3])
 def test_every_program_has_its_size_or_compiles(monkeypatch, chunk):
     """What is grown has its size by how many copies there are; two of them say whether it compiles. What is not
-    is compiled by other tests."""
+    is compiled by other tests. Every third: all of them run where there is a GPU (``bench/at_scale.py``)."""
     are_grown = "/" in chunk or chunk == "bugs"
     if are_grown:
         monkeypatch.setattr(scaled, "grown", lambda work: grown(work, copies=2))
