@@ -394,4 +394,4 @@ class BadLaunch(SimFault):
     nothing_left = True
     rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
     rule += f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."
-    cure = "Launch what fits; shared memory beyond the static part is cuda.shared.array(0, ..), shared_bytes=."
+    cure = "Launch what fits. For more than the static part holds: cuda.shared.array(0, ..) and shared_bytes=."

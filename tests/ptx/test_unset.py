@@ -40,4 +40,4 @@ def test_wrong(name, compiled):
     line = LINES[int(caught.value.where.rpartition(":")[2]) - 1]
     assert "<- fault" in line, line
     setter = next(n for n, text in enumerate(LINES) if f"void {name}(" in text)
-    assert any(f"unset.cu:{n}," in str(caught.value) for n in range(setter, setter + 8))
+    assert any(f"unset.cu:{n}, which sets it" in str(caught.value) for n in range(setter, setter + 8))

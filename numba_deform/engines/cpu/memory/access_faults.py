@@ -13,7 +13,7 @@ from .races import CHANGE, READ, WRITE, Access
 from .refill_faults import far_refill, refill_fault, release_of, released, too_early, verb_of, waited_too_early
 from .source_causes import carved
 
-OVERLAP = "If each store is to have a place of its own, mend the places, or have one thread issue it. Else: "
+OVERLAP = "If each store should have a place of its own, correct that; or let one thread issue it. Otherwise: "
 LOOKS = 50  # of one who waits for others, in vain: each block has had its turn
 
 
@@ -386,7 +386,7 @@ UNDEFINED = {  # what has such a value -> the rule, what to write
     "shuffle": ("A shuffle from a lane that has exited or is not in the mask gives an undefined value "
                 "(PTX 9.7.9.6), which may go unused.",
                 "Shuffle from lanes of the mask, or leave the value unused where the lane is none."),
-    "register": ("A variable that nothing has set holds any value, which may be moved, and go unused.",
+    "register": ("A variable that has not been set may hold any value: nothing may depend on it.",
                  "Set it on every path, say to 0 before the branch or the loop, or do this where it is set."),
 }  # fmt: skip
 

@@ -39,7 +39,7 @@ MANY_READS, MANY_VAIN = 100, 10
 
 
 TAKES = "cas", "exch", "xchg"  # in names of atomics that take locks
-TAKEN = "Have who took it give it back. Who takes several locks takes them in one order, alike everywhere."
+TAKEN = "Whoever took it has to give it back. Where several locks are taken, take them in one order everywhere."
 
 
 class ShadowMemory(MayHoldUndefined):

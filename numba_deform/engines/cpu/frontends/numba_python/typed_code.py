@@ -364,7 +364,7 @@ class _Writer(Conversions):
                 if getattr(s.value, "op", "") == "phi" and inference.ir.UNDEFINED in s.value.incoming_values]
         numbers = [s.target.name for s in phis if is_number(self.found.typemap[s.target.name])]
         for name in sorted({number.partition(".")[0] for number in numbers}):
-            why = ast.Constant(f"{name} has no value: what sets it is not on the way")
+            why = ast.Constant(f"{name} has no value: this thread has not passed what sets it")
             value = ast.Call(self.name("unset", functools.partial(Undefined, kind="register")), [why], [])
             yield ast.Assign([ast.Name(name, ast.Store())], value)
 

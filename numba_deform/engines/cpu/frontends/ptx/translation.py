@@ -330,7 +330,7 @@ class Translator(Values):
         """What a register holds that nothing has set, and where that would be."""
         maker = next((i for i in self.function.instructions if register in targets_of(i)), None)
         file, line, _ = self.program.place(maker) if maker else ("", 0, "")
-        why = f"what sets it, at {file.rpartition('/')[2]}:{line}, is not on the way"
+        why = f"this thread has not passed {file.rpartition('/')[2]}:{line}, which sets it"
         return f"unset({f'{register} has no value: ' + (why if maker else 'nothing sets it')!r})"
 
 
