@@ -30,10 +30,9 @@ from numba import cuda
 from numba.core.dispatcher import Dispatcher
 from numba.cuda.dispatcher import CUDADispatcher
 
-from ..device import guard, marks, tokens
-from ..device.mbarrier import mbarrier_test_wait_parity, mbarrier_try_wait_parity
-from ..device.memory import ld_acquire_cta_shared_b32
+from ..device import guard, marks
 from ..device.namespace import Namespace
+from ..device.ptx import u64
 from ..device.sync import bar_arrive, bar_sync
 
 LIBRARY = "numba_deform.device."
@@ -42,10 +41,7 @@ HELPERS = {f"__{f.__name__}": f for f in (
 )}  # fmt: skip
 REBUILT = "__rebuilt__"  # in the names of a copy, which nobody changes afterwards
 SITE, MARKS = "__guard_site", "__marks"
-TOKENS = {tokens.mbarrier_test_wait, tokens.mbarrier_try_wait, tokens.mbarrier_try_wait_hint}
-POLLS = {mbarrier_try_wait_parity: guard.MBARRIER, mbarrier_test_wait_parity: guard.MBARRIER,
-         tokens.mbarrier_try_wait_parity_hint: guard.MBARRIER, ld_acquire_cta_shared_b32: guard.FLAG,
-         **dict.fromkeys(TOKENS, guard.MBARRIER)}  # fmt: skip
+POLLS = {"mbarrier": guard.MBARRIER, "flag": guard.FLAG}  # by what an intrinsic says that it polls
 BARRIERS = {bar_sync: True, bar_arrive: False}
 # The marks before and after a step of the pipeline, by the name of the function that is called.
 STEPS = {"acquire": (marks.ACQUIRE, marks.ISSUE), "issue": (marks.ISSUE, marks.COMMIT),
@@ -433,17 +429,20 @@ class _Guard(ast.NodeTransformer):
 
     def _poll(self, node, calls):
         """The arguments for guard_poll after ``since``: kind, site, address, detail."""
-        call = next((call for call in calls if self.source.called(call) in POLLS), calls[0])
-        kind, address, detail = POLLS.get(self.source.called(call), guard.SPIN), None, None
+        call = next((call for call in calls if self._polls(call)), calls[0])
+        kind, address, detail = POLLS.get(self._polls(call), guard.SPIN), None, None
         if kind == guard.MBARRIER:
             address, detail = call.args[:2]
-            if self.source.called(call) in TOKENS:  # opaque, and wider than the record's entry
+            if self.source.called(call).signature.args[1] == u64:  # a token, opaque and wider than the entry
                 detail = ast.Constant(guard.BY_TOKEN)
         elif kind == guard.FLAG:
             address = call.args[0]
             detail = node.test.comparators[0] if isinstance(node.test, ast.Compare) else None
         address, detail = (ast.unparse(part) if part else "0" for part in (address, detail))
         return f"{kind}, {ast.unparse(self._site(call))}, {address}, {detail}"
+
+    def _polls(self, call):
+        return getattr(self.source.called(call), "polls", "")
 
     def visit_Call(self, node):
         self.generic_visit(node)

@@ -169,7 +169,7 @@ def mbarrier_arrive_expect_tx_cluster(bar, bytes):
     thread.block.cluster.mbarrier_arrive(thread, bar, 1, expected=bytes)
 
 
-@intrinsic(u32(u32, u32))
+@intrinsic(u32(u32, u32), polls="mbarrier")
 def mbarrier_try_wait_parity_cluster(bar, parity):
     """``mbarrier.try_wait.parity.acquire.cluster``: as ``mbarrier_try_wait_parity``, and acquires what
     threads of other blocks released with cluster scope as well, global memory included: where they hand on

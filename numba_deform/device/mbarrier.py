@@ -27,7 +27,7 @@ def mbarrier_inval(bar):
     cpu().mbarrier_inval(bar)
 
 
-@intrinsic(void(u32))
+@intrinsic(void(u32), meets="arrive")
 def mbarrier_arrive(bar):
     """``mbarrier.arrive.release.cta``: one arrival; pending count less one.
     Releases: what this thread did before is visible to those who wait for this phase. More arrivals
@@ -35,7 +35,7 @@ def mbarrier_arrive(bar):
     cpu().mbarrier_arrive(bar, 1)
 
 
-@intrinsic(void(u32, u32))
+@intrinsic(void(u32, u32), meets="arrive_count")
 def mbarrier_arrive_count(bar, count):
     """``mbarrier.arrive.release.cta`` with a count: ``count`` arrivals (1 .. 2^20-1) at once.
     Undefined when more than the pending arrivals. PTX ISA 9.7.13.15.13."""
@@ -50,7 +50,7 @@ def mbarrier_arrive_drop(bar):
     cpu().mbarrier_arrive_drop(bar)
 
 
-@intrinsic(void(u32, u32))
+@intrinsic(void(u32, u32), meets="arrive_expect")
 def mbarrier_arrive_expect_tx(bar, bytes):
     """``mbarrier.arrive.expect_tx``: tx-count plus ``bytes``, then one arrival (release).
     The usual way to arm a full barrier: the producer arrives once and names the bytes its copies
@@ -65,7 +65,7 @@ def mbarrier_expect_tx(bar, bytes):
     cpu().mbarrier_expect_tx(bar, bytes)
 
 
-@intrinsic(u32(u32, u32))
+@intrinsic(u32(u32, u32), meets="test_wait", polls="mbarrier")
 def mbarrier_test_wait_parity(bar, parity):
     """``mbarrier.test_wait.parity``: 1 if the phase of ``parity`` (0 or 1) is complete, else 0.
     Never blocks. True when the current phase's parity differs from ``parity``, so a fresh barrier
@@ -75,7 +75,7 @@ def mbarrier_test_wait_parity(bar, parity):
     return cpu().mbarrier_wait(bar, parity, suspend=False)
 
 
-@intrinsic(u32(u32, u32))
+@intrinsic(u32(u32, u32), meets="try_wait", polls="mbarrier")
 def mbarrier_try_wait_parity(bar, parity):
     """``mbarrier.try_wait.parity``: as ``mbarrier_test_wait_parity``, but may suspend the thread.
     It may come back with 0 before the phase completes, so callers loop: ``pipeline.mbarrier_wait``.

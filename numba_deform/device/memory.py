@@ -196,7 +196,7 @@ def st_shared_v4(address, x, y, z, w):
     cpu().store("shared", address, (x, y, z, w))
 
 
-@intrinsic(u32(u32))
+@intrinsic(u32(u32), polls="flag")
 def ld_acquire_cta_shared_b32(address):
     """``ld.acquire.cta.shared.b32``: read a flag; if it holds what ``st_release_cta_shared_b32`` wrote,
     everything its writer did before is visible. PTX ISA 9.7.9.8."""

@@ -183,6 +183,8 @@ def _named(module, name):
 class Intrinsic(_NumbaIntrinsic):
     """A PTX function as Numba and Python see it; made by :func:`intrinsic`."""
 
+    pure, meets, polls = False, "", ""  # as ``intrinsic`` has them
+
     def __init__(self, name, defn, *, model, ptx=None, linked_form=False):
         super().__init__(name, defn)
         functools.update_wrapper(self, model)
@@ -216,33 +218,26 @@ class Intrinsic(_NumbaIntrinsic):
         """The same function as a real call. A kernel that uses it must be linked with the file."""
         if self.is_linked:
             return self
-        return _make(self.model, self.signature, self.ptx, self.pure, linked_form=True)
+        return _make(self.model, self.signature, self.ptx, True, self.pure, self.meets, self.polls)
 
 
-def _make(model, signature, ptx, pure, linked_form):
+def _make(model, signature, ptx, linked_form, pure, meets, polls):
     results = signature.return_type
     lowered = [_LOWERED[t][0] for t in signature.args]
     constraints = [_LOWERED[t][1] for t in signature.args]
+    count = ptx.result[2] if ptx.registers else getattr(results, "count", 0)  # of several results, else 0
+    result = f32_registers if ptx.registers else getattr(results, "dtype", results)
+    returned, constraint, _ = _LOWERED.get(result, (ir.VoidType(), "", ""))
+    outputs = ["=" + constraint] * (count or result != void)
+    if count:
+        returned = ir.ArrayType(returned, count) if linked_form else ir.LiteralStructType([returned] * count)
     if ptx.registers:
-        element, constraint, _ = _LOWERED[f32_registers]
-        count, place = ptx.result[2], signature.args.index(f32_registers)
-        returned = ir.ArrayType(element, count) if linked_form else ir.LiteralStructType([element] * count)
-        outputs = ["=" + constraint] * count
+        place = signature.args.index(f32_registers)
         if linked_form:
             lowered[place] = returned
         else:  # the same registers as the results, before all other operands
-            lowered = [element] * count + lowered[:place] + lowered[place + 1 :]
+            lowered = [*returned.elements, *lowered[:place], *lowered[place + 1 :]]
             constraints = [*map(str, range(count)), *constraints[:place], *constraints[place + 1 :]]
-    elif results == void:
-        returned, outputs = ir.VoidType(), []
-    elif isinstance(results, types.UniTuple):
-        element, constraint, _ = _LOWERED[results.dtype]
-        count = results.count
-        returned = ir.ArrayType(element, count) if linked_form else ir.LiteralStructType([element] * count)
-        outputs = ["=" + constraint] * count
-    else:
-        returned, constraint, _ = _LOWERED[results]
-        outputs = ["=" + constraint]
     function_type = ir.FunctionType(returned, lowered)
     constraints = outputs + constraints + ([] if pure else ["~{memory}"])
 
@@ -280,17 +275,19 @@ def _make(model, signature, ptx, pure, linked_form):
     # It has the intrinsic's name, because Numba says it of a call with too few arguments.
     exec(f"def {ptx.name}(typingctx, {names}):\n    return signature, codegen\n", scope)
     made = Intrinsic(ptx.name, scope[ptx.name], model=model, ptx=ptx, linked_form=linked_form)
-    made.signature, made.pure = signature, pure
+    made.signature, made.pure, made.meets, made.polls = signature, pure, meets, polls
     made._register()
     return made
 
 
-def intrinsic(signature, pure=False) -> Callable[[Model], Model]:
+def intrinsic(signature, pure=False, meets="", polls="") -> Callable[[Model], Model]:
     """Decorator: bind a definition to the PTX function of its name in ``ptx/<module>.ptx``.
 
-    ``signature`` is a Numba signature; ``pure`` says that the result depends on the operands alone,
-    so that the compiler may move, merge or drop it. Raises :class:`PtxError` when the file has no
-    such function or its parameters have other names or sizes. A type checker sees the definition itself."""
+    ``signature`` is a Numba signature; ``pure=True`` says that the result depends on the operands alone,
+    so that the compiler may move, merge or drop it. ``meets``: what threads do there together, in a word that
+    the engine's machine code has for it; ``polls``: what a loop waits for that calls it, "mbarrier" or "flag".
+    Raises :class:`PtxError` when the file has no such function or its parameters have other names or sizes.
+    A type checker sees the definition itself."""
 
     def bind(model):
         module = model.__module__.rpartition(".")[2]
@@ -308,7 +305,7 @@ def intrinsic(signature, pure=False) -> Callable[[Model], Model]:
         count = getattr(results, "count", 1 if results != void else 0)
         if count != (ptx.result[2] if ptx.result and not ptx.registers else 0):
             raise PtxError(f"{path.name}: {ptx.name} and its definition return different sizes")
-        return _make(model, signature, ptx, pure, linked_form=ptx.linked_only)
+        return _make(model, signature, ptx, ptx.linked_only, pure, meets, polls)
 
     return bind
 

@@ -67,7 +67,7 @@ def fence_acq_rel_gpu():
     cpu().fence_acq_rel()
 
 
-@intrinsic(u32(u32))
+@intrinsic(u32(u32), meets="elect")
 def elect_sync(mask):
     """``elect.sync``: 1 in one lane of ``mask``, always the same one, 0 in the others.
     Waits for all lanes of the mask; undefined for a lane outside it. PTX ISA 9.7.13.14."""
@@ -90,20 +90,20 @@ def bar_arrive(id, threads):
     cpu().named_barrier(id, threads, wait=False)
 
 
-@intrinsic(u32(u32, u32, u32))
+@intrinsic(u32(u32, u32, u32), meets="shuffle")
 def shfl_sync_idx_b32(mask, value, lane):
     """``shfl.sync.idx``: the ``value`` of lane ``lane`` (0 .. 31), undefined where that lane is not in
     ``mask`` or has exited. Waits for all lanes of ``mask``; orders no memory. PTX ISA 9.7.9.6."""
     return cpu().shuffle(mask, int(value), lane) & 0xFFFFFFFF
 
 
-@intrinsic(f32(u32, f32, u32))
+@intrinsic(f32(u32, f32, u32), meets="shuffle")
 def shfl_sync_idx_f32(mask, value, lane):
     """``shfl.sync.idx`` for a float. PTX ISA 9.7.9.6."""
     return cpu().shuffle(mask, np.float32(value), lane)
 
 
-@intrinsic(f32(u32, f32, u32))
+@intrinsic(f32(u32, f32, u32), meets="shuffle_xor")
 def shfl_sync_bfly_f32(mask, value, lanes):
     """``shfl.sync.bfly``: the float of the lane whose number differs in the bits ``lanes``. PTX ISA 9.7.9.6."""
     thread = cpu()

@@ -44,7 +44,7 @@ def mbarrier_pending_count(state):
     return cpu().mbarrier_pending_count(state)
 
 
-@intrinsic(u32(u32, u64))
+@intrinsic(u32(u32, u64), polls="mbarrier")
 def mbarrier_test_wait(bar, state):
     """``mbarrier.test_wait``: 1 if the phase of the token ``state`` is complete, else 0. Never blocks.
     Success acquires, as with ``mbarrier_test_wait_parity``. The token is one that an arrival on ``bar``
@@ -53,21 +53,21 @@ def mbarrier_test_wait(bar, state):
     return cpu().mbarrier_wait_state(bar, state, suspend=False)
 
 
-@intrinsic(u32(u32, u64))
+@intrinsic(u32(u32, u64), polls="mbarrier")
 def mbarrier_try_wait(bar, state):
     """``mbarrier.try_wait``: as ``mbarrier_test_wait``, but may suspend the thread. It may come back with 0
     before the phase completes, so callers loop. PTX ISA 9.7.13.15.16."""
     return cpu().mbarrier_wait_state(bar, state, suspend=True)
 
 
-@intrinsic(u32(u32, u64, u32))
+@intrinsic(u32(u32, u64, u32), polls="mbarrier")
 def mbarrier_try_wait_hint(bar, state, nanoseconds):
     """``mbarrier.try_wait`` with a suspendTimeHint: as ``mbarrier_try_wait``, suspended for ``nanoseconds``
     rather than for a limit of the system's own. A hint: callers loop all the same. PTX ISA 9.7.13.15.16."""
     return cpu().mbarrier_wait_state(bar, state, suspend=True)
 
 
-@intrinsic(u32(u32, u32, u32))
+@intrinsic(u32(u32, u32, u32), polls="mbarrier")
 def mbarrier_try_wait_parity_hint(bar, parity, nanoseconds):
     """``mbarrier.try_wait.parity`` with a suspendTimeHint: as ``mbarrier_try_wait_parity``, suspended for
     ``nanoseconds`` rather than for a limit of the system's own. PTX ISA 9.7.13.15.16."""

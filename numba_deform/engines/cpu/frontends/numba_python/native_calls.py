@@ -17,7 +17,7 @@ from ...native.codegen import ir_values as irv
 from ...native.codegen import matrices, warpgroups
 from ...native.codegen.accesses import load, store
 from ...native.codegen.arithmetic import extreme, library
-from ...native.codegen.coroutine import COLLECTIVES
+from ...native.codegen.coroutine import COLLECTIVES, joint_of
 from ...native.codegen.float_functions import in_place
 from ...native.runtime import layout
 from ...native.runtime.llvm_types import I32, I64
@@ -246,8 +246,8 @@ def intrinsic(body, c, function):
         return store(body, given[0][0], access[0], [v for v, _ in given[1:]], ask, half=access[1] == 2)
     if name == "shared_address" and isinstance(given[0][0], irv.View):
         return _shared_address(body, given[0][0], ask)
-    if name in COLLECTIVES:
-        return together(body, c, function.model, COLLECTIVES[name], given)
+    if kind := joint_of(function):
+        return together(body, c, function.model, kind, given)
     if name.startswith("wgmma_"):
         return warpgroups.intrinsic(body, site(body, c), name, given)
     if name in matrices.MATRICES or name in matrices.PRODUCTS:

@@ -21,19 +21,19 @@ from .writer import Writer
 
 FUEL = 1 << 20  # turns of loops after which a thread shows that it is alive
 ENTRY = "numba_deform_thread"
-# What threads do together, by the names of functions: the interpreter's, and intrinsics.
+# What threads do together by functions of ``cuda``; of an intrinsic, it says so itself (``joint_of``).
 COLLECTIVES = {
-    "syncwarp": layout.SYNCWARP, "elect_sync": layout.ELECT, "ballot_sync": layout.BALLOT,
-    "any_sync": layout.ANY, "all_sync": layout.ALL, "eq_sync": layout.UNI, "shfl_sync": layout.SHUFFLE,
-    "shfl_xor_sync": layout.SHUFFLE_XOR, "shfl_up_sync": layout.SHUFFLE_UP,
-    "shfl_down_sync": layout.SHUFFLE_DOWN, "shfl_sync_idx_b32": layout.SHUFFLE,
-    "shfl_sync_idx_f32": layout.SHUFFLE, "shfl_sync_bfly_f32": layout.SHUFFLE_XOR,
+    "syncwarp": layout.SYNCWARP, "ballot_sync": layout.BALLOT, "any_sync": layout.ANY, "all_sync": layout.ALL,
+    "eq_sync": layout.UNI, "shfl_sync": layout.SHUFFLE, "shfl_xor_sync": layout.SHUFFLE_XOR,
+    "shfl_up_sync": layout.SHUFFLE_UP, "shfl_down_sync": layout.SHUFFLE_DOWN,
     "syncthreads": layout.SYNCTHREADS, "syncthreads_count": layout.SYNCTHREADS_COUNT,
     "syncthreads_and": layout.SYNCTHREADS_AND, "syncthreads_or": layout.SYNCTHREADS_OR,
-    "mbarrier_try_wait_parity": layout.TRY_WAIT, "mbarrier_test_wait_parity": layout.TEST_WAIT,
-    "mbarrier_arrive": layout.ARRIVE, "mbarrier_arrive_count": layout.ARRIVE_COUNT,
-    "mbarrier_arrive_expect_tx": layout.ARRIVE_EXPECT,
 }  # fmt: skip
+
+
+def joint_of(intrinsic):
+    """What threads do together by an intrinsic; 0 if they do nothing that machine code knows."""
+    return getattr(layout, intrinsic.meets.upper()) if intrinsic.meets else 0
 
 
 class _Token(ir.Type):

@@ -11,7 +11,7 @@ from numba import types
 from ......device.ptx import Intrinsic
 from ....native.codegen import matrices
 from ....native.codegen.arithmetic import compare
-from ....native.codegen.coroutine import COLLECTIVES
+from ....native.codegen.coroutine import COLLECTIVES, joint_of
 from ....native.codegen.float_functions import in_place
 from ....native.codegen.ir_values import NotLowered, Static, Tuple
 from ....native.runtime import layout
@@ -217,7 +217,7 @@ class Expressions:
             return self.returned(made, result)
         if write := in_place(name):
             return self.held(write(self, *[v for v, _ in given]))
-        return self.ask(node, name, given, function.signature.return_type, COLLECTIVES.get(name, 0), None)
+        return self.ask(node, name, given, function.signature.return_type, joint_of(function), None)
 
     def given(self, node, kind):
         """An operand as a value of Numba's type."""
