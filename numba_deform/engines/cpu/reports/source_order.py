@@ -64,7 +64,7 @@ def order_of(one, other, near, met=()):
         name, line = getattr(call.func, "attr", getattr(call.func, "id", "")), call.lineno
         grid |= name == "this_grid"
         between = first < line < second
-        unclear |= between and name in OTHERS
+        unclear |= between and name.startswith(OTHERS)
         inside = loop and loop.lineno <= line <= loop.end_lineno
         if name not in ("sync", *BLOCK) or not (between or inside):
             continue
