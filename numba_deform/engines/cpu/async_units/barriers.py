@@ -19,7 +19,7 @@ class Barriers:
 
     def find(self, thread, address):
         barrier = self.live.get(address)
-        if barrier is not None and thread.tid in barrier.known:
+        if barrier is not None and barrier.known[thread.tid]:
             return barrier
         if barrier is None:
             thread.spin()  # let a late init come, so that the fault can name it
@@ -35,7 +35,7 @@ class Barriers:
                 fault.cure = "Call fence_mbarrier_init() after mbarrier_init() and before cluster_arrive_"
                 fault.cure += "relaxed(), which hands on nothing by itself; or meet by cluster_arrive()."
             raise fault
-        barrier.known.add(thread.tid)
+        barrier.known[thread.tid] = True
         return barrier
 
     def _not_here(self, thread, address):
@@ -75,7 +75,7 @@ class Barriers:
             if barrier.is_fresh(thread, count):
                 fault.waiver = "same-init"
                 if self.block.execution.waived.excuses(fault, thread):
-                    barrier.known.add(thread.tid)
+                    barrier.known[thread.tid] = True
                     return
             raise fault
         name = self._place_of_barrier(thread, address)
@@ -87,8 +87,8 @@ class Barriers:
 
     def inval(self, thread, address):
         barrier = self.find(thread, address)
-        if barrier.waiters or any(c.barrier is barrier for c in self.block.copies):
-            who = "a thread waits" if barrier.waiters else "a copy in flight is going to signal it"
+        if barrier.waiter_count or any(c.barrier is barrier for c in self.block.copies):
+            who = "a thread waits" if barrier.waiter_count else "a copy in flight is going to signal it"
             raise thread.fault(faults.InvalNotOrdered, f"invalidates {barrier.name} while {who}", barrier)
         barrier.ended = (thread.tid, thread.site())
         for other in self.block.threads:

@@ -52,15 +52,17 @@ class MBarrier:
         self.issuers, self.last_copy = set(), None  # threads whose copies signal it; which did last
         self.announced = None  # the last Announcement
         self.filled = []  # (phase, address, size) of the copies that have landed
-        self.wait_clocks = np.zeros(block.size, np.int32)  # of each thread, at its first look at the phase
+        # Of each thread: whether it knows of the barrier; its clock at its arrival in this phase, or 0; and at
+        # its first look at the phase.
+        self.numbers = np.zeros((3, block.size), np.int32)
+        self.known, self.came, self.wait_clocks = *map(memoryview, self.numbers[:2]), self.numbers[2]
+        self.known[thread.tid] = True
         self.excused = None  # the same at the end of phase 0: a wait before it has waited for nothing
         self.landed = []  # this phase's copies that have landed
         self.is_sure = True  # all that this phase comes after is known
-        self.known = {thread.tid}
         self.ended = None  # (thread number, site) of its inval
-        self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
-        # {thread: its clock at its arrival} in this phase and in the one before
-        self.arrived, self.last_arrivers = {}, {}
+        self.waiting, self.waiter_count = np.zeros(block.size, np.int64), 0  # the numbers of those who wait
+        self.last_arrivers = {}  # {thread: its clock at its arrival} in the phase before
         # {thread: (site of its first arrival, of its second, its clock at the first)} in the same phases
         self.twice, self.last_twice = {}, {}
         # The same of the phase before that one: None if copies completed it as well.
@@ -223,7 +225,7 @@ class MBarrier:
 
     def last_arrival(self, thread):
         """The phase in which a thread of its block has arrived last, if that is this one or the one before."""
-        if thread.tid in self.arrived:
+        if self.came[thread.tid]:
             return self.phase
         return self.phase - 1 if thread.tid in self.last_arrivers else None
 
@@ -258,7 +260,8 @@ class MBarrier:
         if self.unfollowed:
             self.follow(thread.seen)
         if not complete:
-            self.unfollowed[thread.tid] = thread.clock + 1, thread.site()  # the thread's own clock after it
+            after = thread.clock + 1, thread.site()  # the thread's own clock after it
+            self.unfollowed = {**self.unfollowed, thread.tid: after}
         maximum(self.gathered, thread.clocks, out=self.gathered)
         if thread.foreign:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
@@ -321,7 +324,7 @@ class MBarrier:
         # It hands on the copies, and that phases are over, and nothing else that the thread did.
         for component, number in copied.items():
             self.gathered[0, component] = max(self.gathered[0, component], number)
-        self.arrived.setdefault(thread.tid, clock)
+        self.came[thread.tid] = self.came[thread.tid] or clock
         self.copied, self.is_sure = True, False
         self.time = max(self.time, landing)
         self.pending -= 1
@@ -378,11 +381,13 @@ class MBarrier:
         self.phase = phase
         self.pending = self.expected
         self.older_arrivers = None if self.last_copied else self.last_arrivers
-        self.arrived, self.last_arrivers, self.twice, self.last_twice = {}, self.arrived, {}, self.twice
+        self.last_arrivers, self.twice, self.last_twice = self.arrived, {}, self.twice
+        self.numbers[1] = 0
         self.alone = {}
         self.copied, self.last_copied = False, self.copied
         self.arrivers.update(self.last_arrivers)
-        self.hand_on()
+        self.released, self.gathered = self.gathered, self.released  # what this phase's arrivals have gathered
+        self.gathered.fill(0)
         self.released_foreign, self.gathered_foreign = self.gathered_foreign, {}
         self.released_far, self.gathered_far = self.gathered_far, {}
         self.far, self.last_far = {}, self.far
@@ -394,20 +399,26 @@ class MBarrier:
         if self.block.events is not None:
             when = self.time, self.time
             self.block.record("complete", thread, *when, self, phase=phase - 1, site=site)
-        self.block.ready.extend(self.waiters)  # all of them waited for this phase
-        self.waiters = []
+        self.block.wake(self)  # all of them waited for this phase
+        self.waiter_count = 0
+
+    @property
+    def arrived(self):
+        """{thread: its clock at its arrival} in this phase."""
+        tids = self.numbers[1].nonzero()[0]
+        return dict(zip(tids.tolist(), self.numbers[1, tids].tolist(), strict=True))
 
     def note_arrival(self, thread):
         """The thread has arrived in this phase, at its clock now."""
-        if thread.tid in self.arrived and self in thread.arrivals:
-            pair = thread.arrivals[self], thread.here(), self.arrived[thread.tid]
+        if self.came[thread.tid] and self in thread.arrivals:
+            pair = thread.arrivals[self], thread.here(), self.came[thread.tid]
             self.twice.setdefault(thread.tid, pair)
-        self.arrived[thread.tid] = thread.clock
+        self.came[thread.tid] = thread.clock
 
-    def hand_on(self):
-        """What this phase's arrivals have gathered is what its waiters are told."""
-        self.released, self.gathered = self.gathered, self.released
-        self.gathered.fill(0)
+    def add_waiter(self, thread):
+        """The thread waits for the end of this phase."""
+        self.waiting[self.waiter_count] = thread.tid
+        self.waiter_count += 1
 
     def hold(self, late):
         """Raise where this phase may end before a thread has looked at the one before. ``late``: threads whose

@@ -86,6 +86,10 @@ class Block(Scheduler):
         self.components += 1
         return self.components - 1
 
+    def wake(self, barrier):
+        """All who wait at an mbarrier go on."""
+        self.ready.extend([self.threads[tid] for tid in barrier.waiting[: barrier.waiter_count].tolist()])
+
     def join(self, tids, barrier=None):
         """A barrier among these threads: each now knows what all of them knew, and what others said
         who only arrived at ``barrier``."""

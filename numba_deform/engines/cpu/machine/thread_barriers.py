@@ -71,7 +71,7 @@ class ThreadBarriers(ThreadMemory):
                 if not suspend:
                     self.poll("mbarrier", barrier, parity)
                 return 0
-            barrier.waiters.append(self)
+            barrier.add_waiter(self)
             self.park("mbarrier", barrier, parity)
             if barrier.ended:
                 raise barrier.inval_fault(self, site)

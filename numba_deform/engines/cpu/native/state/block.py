@@ -235,6 +235,9 @@ class NativeBlock(Block):
     def _note_due(self):
         self.words[layout.DUE] = math.ceil(self.copies[0].due) if self.copies else 2 * LAST
 
+    def wake(self, barrier):
+        self.machine.wake(self.address, barrier.at)
+
     def _deliver(self, copy):
         super()._deliver(copy)
         self.table.landed(copy)

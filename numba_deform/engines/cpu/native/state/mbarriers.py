@@ -32,37 +32,6 @@ def kept(name, told):
     return property(attrgetter(name), put)
 
 
-class Known:
-    """The set of threads that know a barrier."""
-
-    def __init__(self, numbers):
-        self.numbers = memoryview(numbers)
-
-    def __contains__(self, tid):
-        return self.numbers[tid]
-
-    def add(self, tid):
-        self.numbers[tid] = 1
-
-
-class Waiters:
-    """The list of those who wait at a barrier, in machine code or not."""
-
-    def __init__(self, barrier):
-        self.words, self.tids, self.threads = barrier.words, barrier.waiting, barrier.block.threads
-        self.barrier = barrier.at
-
-    def __len__(self):
-        return self.words[layout.WAITER_COUNT]
-
-    def __iter__(self):
-        return iter([self.threads[tid] for tid in self.tids[: len(self)].tolist()])
-
-    def append(self, thread):
-        self.tids[len(self)] = thread.tid
-        self.words[layout.WAITER_COUNT] += 1
-
-
 class NativeMBarrier(MBarrier):
     """One of them."""
 
@@ -73,62 +42,19 @@ class NativeMBarrier(MBarrier):
     released = kept("_released", lambda array: {layout.RELEASED: array.ctypes.data})
     init_epoch = kept("epoch", lambda epoch: {layout.INIT_OWNER: epoch[0], layout.INIT_CLOCK: epoch[1]})
     released_foreign = kept("foreign", lambda knowledge: {layout.FOREIGN: bool(knowledge)})
+    unfollowed = kept("arrivals", lambda arrivals: {layout.UNFOLLOWED: bool(arrivals)})
+    waiter_count = word_of(layout.WAITER_COUNT)
 
     def __init__(self, block, address, name, count, thread):
         row = np.zeros(layout.BARRIER_WORDS, np.int64)
         self.words, self.doubles, self.at = memoryview(row), memoryview(row.view(np.float64)), row.ctypes.data
-        self.numbers, self.waiting = np.zeros((3, block.size), np.int32), np.zeros(block.size, np.int64)
-        for i, word in enumerate((layout.KNOWN, layout.ARRIVED, layout.WAITED)):
-            self.words[word] = self.numbers[i].ctypes.data
-        self.words[layout.WAITERS] = self.waiting.ctypes.data
-        self.knowers = Known(self.numbers[0])
         super().__init__(block, address, name, count, thread)
-        self.wait_clocks = self.numbers[2]
-
-    def note_arrival(self, thread):
-        self.numbers[1, thread.tid] = thread.clock
-
-    def hand_on(self):
-        words = self.words
-        self._released, self._gathered = self._gathered, self._released
-        words[layout.RELEASED], words[layout.GATHERED] = words[layout.GATHERED], words[layout.RELEASED]
-        self._gathered.fill(0)
+        for word, array in zip((layout.KNOWN, layout.ARRIVED, layout.WAITED), self.numbers, strict=True):
+            self.words[word] = array.ctypes.data
+        self.words[layout.WAITERS] = self.waiting.ctypes.data
 
     def overtaken(self, waiter):
         return Bailout()  # the interpreter knows where it has waited
-
-    @property
-    def known(self):
-        return self.knowers
-
-    @known.setter
-    def known(self, tids):
-        self.numbers[0, list(tids)] = 1
-
-    @property
-    def waiters(self):
-        return Waiters(self)
-
-    @waiters.setter
-    def waiters(self, threads):
-        assert not threads
-        self.words[layout.WAITER_COUNT] = 0
-
-    @property
-    def arrived(self):
-        clocks = self.numbers[1]
-        new = clocks.nonzero()[0]
-        self.arrivals.update(zip(new.tolist(), clocks[new].tolist(), strict=True))
-        clocks[new] = 0
-        return self.arrivals
-
-    @arrived.setter
-    def arrived(self, clocks):
-        self.arrivals = clocks
-
-    def arrive(self, thread, count, complete=True):
-        super().arrive(thread, count, complete)
-        self.words[layout.UNFOLLOWED] = bool(self.unfollowed)
 
 
 class NativeBarriers(Barriers):

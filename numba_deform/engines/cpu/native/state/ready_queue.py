@@ -5,7 +5,6 @@ import numpy as np
 
 from ...memory.restart import Bailout
 from ..runtime import layout
-from .mbarriers import Waiters
 
 
 class Ready:
@@ -13,7 +12,7 @@ class Ready:
     from."""
 
     def __init__(self, block):
-        self.block, self.words, self.ring = block, block.words, memoryview(block.ring)
+        self.words, self.ring = block.words, memoryview(block.ring)
 
     def __len__(self):
         return self.words[layout.READY_COUNT]
@@ -27,9 +26,6 @@ class Ready:
         words[layout.READY_COUNT] += 1
 
     def extend(self, threads):
-        if type(threads) is Waiters:
-            self.block.machine.wake(self.block.address, threads.barrier)
-            return
         for thread in threads:
             self.append(thread)
 
