@@ -70,7 +70,7 @@ class GlobalRegion(ShadowMemory):
         content.flags.writeable = any(array.writeable for array in arrays)
         self.words_of(content)
         self.traced, self.watched, self.was_read = False, True, False
-        self.read_only = []  # of each byte (thread number, site, block) of a read through that path, or None
+        self.read_only = []  # of each byte the last reader through that path, or None
         if self.size <= self.ALWAYS or self.base in traces:
             self._trace()
 
@@ -148,13 +148,13 @@ class GlobalRegion(ShadowMemory):
                 raise thread.fault(faults.NotReadOnly, what + thread.at(w.site), name)
         if not self.read_only:
             self.read_only, self.watched = [None] * self.size, True
-        self.read_only[a : a + size] = [(thread.tid, thread.here(), thread.block)] * size
+        self.read_only[a : a + size] = [thread.reader()] * size
 
     def _check_not_read_only(self, thread, address, size, record):
         a = address - self.base
         for at, _, reader in stretches(self.read_only[a : a + size]):
             if reader:
-                tid, site, block = reader
+                _, _, tid, site, block, _ = reader
                 name, who = self.name_of(address + at, True), thread.describe_tid(block, tid)
                 what = f"{verb_of(record)} {name}, which {who} reads through the read-only path at "
                 raise thread.fault(faults.NotReadOnly, what + thread.at(site), name)

@@ -27,11 +27,15 @@ def make_ready(block, tid):
     put(thread_of(block, tid), at.PARKED, 0)
 
 
-def come(meeting, tid):
-    """One more has come to a meeting."""
+def come(meeting, tid, kind):
+    """One more comes to a meeting; false if the others are there for something else."""
     count = get(meeting, at.COME_COUNT)
+    if count and get(meeting, at.KIND) != kind:
+        return False
+    put(meeting, at.KIND, kind)
     put(get(meeting, at.ORDER), count, tid)
     put(meeting, at.COME_COUNT, count + 1)
+    return True
 
 
 def raise_numbers(first, other, count):
@@ -109,24 +113,23 @@ def shuffle(block, meeting, kind, first):
 
 def vote(block, meeting, kind):
     """Each lane has what they have voted, or whether it is the elected one."""
-    come, order = get(meeting, at.COME), get(meeting, at.ORDER)
+    here, order = get(meeting, at.COME), get(meeting, at.ORDER)
     count, votes = get(meeting, at.COME_COUNT), 0
-    if kind != at.ELECT:
-        for i in range(count):
-            tid = get(order, i)
-            if get(thread_of(block, tid), VALUE) & 0xFFFFFFFF:
-                votes |= 1 << (tid & 31)
+    for i in range(count):
+        tid = get(order, i)
+        if kind != at.ELECT and get(thread_of(block, tid), VALUE) & 0xFFFFFFFF:
+            votes |= 1 << (tid & 31)
     result = votes
     if kind == at.ANY:
-        result = 1 if votes else 0
+        result = votes != 0
     elif kind == at.ALL:
-        result = 1 if votes == come else 0
+        result = votes == here
     elif kind == at.UNI:
-        result = 1 if votes == come or votes == 0 else 0
+        result = votes == here or votes == 0
     for i in range(count):
         tid = get(order, i)
         if kind == at.ELECT:
-            result = 0 if come & ((1 << (tid & 31)) - 1) else 1
+            result = here & ((1 << (tid & 31)) - 1) == 0
         put(thread_of(block, tid), FIRST, result)
     return at.DONE
 
@@ -192,14 +195,9 @@ def with_warp(thread, block, kind):
     lane, mask = tid & 31, get(thread, FIRST) & 0xFFFFFFFF
     warp = get(block, at.WARPS) + 8 * at.WARP_WORDS * (tid >> 5)
     meeting = meeting_for(warp, mask)
-    if not mask >> lane & 1 or meeting == 0:
+    if not mask >> lane & 1 or meeting == 0 or not come(meeting, tid, kind):
         return at.LEAVE
-    if not get(meeting, at.COME_COUNT):
-        put(meeting, at.MASK, mask)
-        put(meeting, at.KIND, kind)
-    elif get(meeting, at.KIND) != kind:
-        return at.LEAVE
-    come(meeting, tid)
+    put(meeting, at.MASK, mask)
     here = get(meeting, at.COME) | 1 << lane
     put(meeting, at.COME, here)
     if here != mask & get(warp, at.ALIVE):
@@ -219,11 +217,8 @@ def with_warpgroup(thread, block, kind):
         if get(warp, at.WARP_WORDS * i + at.ALIVE) != 0xFFFFFFFF:
             return at.LEAVE
     meeting = get(block, at.WARPGROUPS) + 8 * at.MEETING_WORDS * number
-    if not get(meeting, at.COME_COUNT):
-        put(meeting, at.KIND, kind)
-    elif get(meeting, at.KIND) != kind:
+    if not come(meeting, tid, kind):
         return at.LEAVE
-    come(meeting, tid)
     return at.WAIT if get(meeting, at.COME_COUNT) < 128 else at.ASK
 
 
@@ -234,11 +229,11 @@ def finish_block(block, meeting, waiting):
     count, order = get(meeting, at.COME_COUNT), get(meeting, at.ORDER)
     if kind != at.SYNCTHREADS:
         for i in range(count):
-            votes += 1 if get(thread_of(block, get(order, i)), FIRST) & 0xFFFFFFFF else 0
+            votes += get(thread_of(block, get(order, i)), FIRST) & 0xFFFFFFFF != 0
         if kind == at.SYNCTHREADS_AND:
-            votes = 1 if votes == count else 0
+            votes = votes == count
         elif kind == at.SYNCTHREADS_OR:
-            votes = 1 if votes else 0
+            votes = votes != 0
         for i in range(count):
             put(thread_of(block, get(order, i)), FIRST, votes)
     put(block, at.PROGRESS, get(block, at.PROGRESS) + 1)
@@ -250,15 +245,10 @@ def finish_block(block, meeting, waiting):
 def with_block(thread, block, kind):
     """A thread comes to syncthreads."""
     meeting = get(block, at.SYNC)
-    count = get(meeting, at.COME_COUNT)
-    if not count:
-        put(meeting, at.KIND, kind)
-    elif get(meeting, at.KIND) != kind:
+    if not come(meeting, get(thread, at.TID), kind):
         return at.LEAVE
-    come(meeting, get(thread, at.TID))
-    if count + 1 < get(block, at.LIVE):
-        return at.WAIT
-    return finish_block(block, meeting, count)
+    count = get(meeting, at.COME_COUNT)
+    return at.WAIT if count < get(block, at.LIVE) else finish_block(block, meeting, count - 1)
 
 
 def without(thread, block):

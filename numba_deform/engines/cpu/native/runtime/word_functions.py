@@ -2,7 +2,7 @@
 
 Such a function is Python that names no more than its own variables, constants, ``get`` and the like below,
 and others of its kind. Numbers wrap, ``>>`` keeps the sign, and a time is a float64. It knows assignments,
-``if``, ``while``, ``for`` over ``range``, ``break`` and ``return``. Numba could compile these as well, but
+``if``, ``while``, ``for`` over ``range`` and ``return``. Numba could compile these as well, but
 would take seconds to infer types that are known.
 """
 
@@ -88,7 +88,7 @@ class _Function:
         self.tree = ast.parse(textwrap.dedent(inspect.getsource(python))).body[0]
         self.entry = llvm.append_basic_block("entry")
         self.builder = ir.IRBuilder(llvm.append_basic_block("start"))
-        self.variables, self.ends = {}, []
+        self.variables = {}
 
     def write(self):
         for argument, value in zip(self.tree.args.args, self.llvm.args, strict=True):
@@ -127,10 +127,6 @@ class _Function:
         self.builder.ret(self.value(node.value))
         self.builder.position_at_end(self.llvm.append_basic_block("unreachable"))
 
-    def do_Break(self, node):
-        self.builder.branch(self.ends[-1])
-        self.builder.position_at_end(self.llvm.append_basic_block("unreachable"))
-
     def do_If(self, node):
         self.choice(node.test, lambda: self.statements(node.body), lambda: self.statements(node.orelse))
 
@@ -151,9 +147,7 @@ class _Function:
         self.builder.position_at_end(again)
         self.builder.cbranch(self.truth(test), inside, after)
         self.builder.position_at_end(inside)
-        self.ends.append(after)
         self.statements(body)
-        self.ends.pop()
         self.builder.branch(again)
         self.builder.position_at_end(after)
 

@@ -97,7 +97,7 @@ class NativeRegion(Checked, GlobalRegion):
     def _trace(self):
         super()._trace()
         if not self.row[layout.READ_ONLY]:
-            self.paths = RecordNumbers(self.table, self.table.path, self.size, self.size)
+            self.paths = RecordNumbers(self.table, self.table.reader, self.size, self.size)
             self.row[layout.READ_ONLY] = self.paths.array.ctypes.data
 
     def _untouched(self):

@@ -32,7 +32,7 @@ class Table:
         self.words, self.sites, self.blocks = words, sites, {}
         self.rows = np.zeros((0, 4), np.int32)
         self.writers = {0: INITIAL, 1: UNWRITTEN, 2: OUTSIDE}
-        self.readers, self.read_only = {0: None}, {0: None}
+        self.readers = {0: None}
         self.numbers = {id(obj): number for number, obj in self.writers.items()}
         self.kept = []  # what has a number must not be forgotten: another object could have its id
         words[layout.COUNT] = layout.FIRST_NUMBER
@@ -52,7 +52,7 @@ class Table:
         self.words[layout.TABLE], self.words[layout.ROOM] = rows.ctypes.data, size
 
     def number_of(self, record):
-        """The number of a Write, of a reader or None, or of a read through the read-only path."""
+        """The number of a Write, of a reader, or of None."""
         if record is None:
             return 0
         number = self.numbers.get(id(record))
@@ -74,7 +74,7 @@ class Table:
         if type(record) in (Write, Copy):
             if record.owner >= 0 and record.block is not None:
                 owner, clock, block = record.owner, record.clock, record.block.index
-        elif type(record) is tuple and len(record) == 6 and not record[ATOMIC]:
+        elif type(record) is tuple and not record[ATOMIC]:
             owner, clock, block = record[OWNER], record[CLOCK], record[BLOCK].index
         cells, first = self.cells, 4 * number  # quicker than a row of NumPy's
         cells[first], cells[first + 1], cells[first + 2], cells[first + 3] = owner, clock, 0, block
@@ -129,15 +129,6 @@ class Table:
         count = self.words[layout.FREE_COUNT]
         self.free[count : count + len(sets)] = sets
         self.words[layout.FREE_COUNT] = count + len(sets)
-
-    def path(self, number):
-        """What ``GlobalRegion.read_only`` has for a number."""
-        record = self.read_only.get(number)
-        if record is None and number:
-            owner, _, site, block = self.rows[number].tolist()
-            record = owner, self.sites[site], self.blocks[block]
-            self.remember(self.read_only, number, record)
-        return record
 
     def remember(self, known, number, record):
         known[number] = record
