@@ -10,7 +10,7 @@ import numpy as np
 from ...engines import faults
 from ...engines.cpu import simulate
 from ...engines.cpu.async_units.copy_engine import CopyEngine
-from ...engines.cpu.machine.thread_operations import Instructions
+from ...engines.cpu.machine.thread import Thread
 from ...engines.tensormap import TensorMap, TensorMapArray
 from ...measure.timeline import BLUE, GREY, ORANGE, SERIES
 from . import pictures
@@ -71,7 +71,7 @@ def watch(kernel, grid, args, out=None, **simulated):
     seen, added, taken, flying = Additions(), Counter(), {}, Counter()
     arrays = [a[0].array if isinstance(a, TensorMapArray) else a for a in args]
     starts = sorted(_start(a) for a in arrays if isinstance(a, np.ndarray))
-    add, store, wait = Instructions.atomic_add, CopyEngine._store, CopyEngine.wait_group
+    add, store, wait = Thread.atomic_add, CopyEngine._store, CopyEngine.wait_group
 
     def sectors_of(address, size):
         start = starts[bisect(starts, address) - 1]
@@ -105,7 +105,7 @@ def watch(kernel, grid, args, out=None, **simulated):
         return wait(engine, thread, kind, pending, read_only)
 
     with (
-        mock.patch.object(Instructions, "atomic_add", noting_add),
+        mock.patch.object(Thread, "atomic_add", noting_add),
         mock.patch.object(CopyEngine, "_store", noting_store),
         mock.patch.object(CopyEngine, "wait_group", noting_wait),
     ):

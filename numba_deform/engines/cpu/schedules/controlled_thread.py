@@ -2,9 +2,8 @@
 What these operations are, and what each touches, stands in ``VISIBLE`` and ``ON_CLUSTER``."""
 
 from ....compiler.rewrite import REBUILT
-from ..machine.thread import Thread
+from ..machine.thread import ADDS, Thread
 from ..machine.thread_memory import FLAG
-from ..machine.thread_operations import ADDS
 from ..memory.access_records import UNWRITTEN
 from ..memory.scalars import WORD, unpack
 from ..reports.source_loops import Loops
