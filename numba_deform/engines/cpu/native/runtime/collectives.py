@@ -7,34 +7,30 @@ interpreter can say why.
 """
 
 from . import layout as at
-from .word_functions import get, get32, get_time, larger, put, put32
+from .word_functions import get, get32, larger, put, put32
 
-FIRST, VALUE, OTHER = range(at.WORDS, at.WORDS + 3)  # operands; the result is in the place of the first
 STRIDE = 8 * at.THREAD_WORDS
 
 
 def thread_of(block, tid):
     """The row of a thread."""
-    return get(block, at.THREADS) + STRIDE * tid
+    return block.threads + STRIDE * tid
 
 
 def make_ready(block, tid):
     """The thread can go on."""
-    count, room = get(block, at.READY_COUNT), get(block, at.READY_ROOM)
-    place = get(block, at.READY_FIRST) + count & (room - 1)
-    put(get(block, at.READY), place, tid)
-    put(block, at.READY_COUNT, count + 1)
-    put(thread_of(block, tid), at.PARKED, 0)
+    put(block.ready, block.ready_first + block.ready_count & (block.ready_room - 1), tid)
+    block.ready_count += 1
+    thread_of(block, tid).parked = 0
 
 
 def come(meeting, tid, kind):
     """One more comes to a meeting; false if the others are there for something else."""
-    count = get(meeting, at.COME_COUNT)
-    if count and get(meeting, at.KIND) != kind:
+    if meeting.come_count and meeting.kind != kind:
         return False
-    put(meeting, at.KIND, kind)
-    put(get(meeting, at.ORDER), count, tid)
-    put(meeting, at.COME_COUNT, count + 1)
+    meeting.kind = kind
+    put(meeting.order, meeting.come_count, tid)
+    meeting.come_count += 1
     return True
 
 
@@ -46,43 +42,42 @@ def raise_numbers(first, other, count):
 
 def join(block, meeting):
     """A barrier among those who have come: as ``Block.join``."""
-    count, order = get(meeting, at.COME_COUNT), get(meeting, at.ORDER)
-    width = get(block, at.WIDTH)
-    clocks = get(block, at.CLOCKS)
+    count, order = meeting.come_count, meeting.order
+    width, clocks = block.width, block.clocks
     known = clocks + 4 * width * get(order, 0)
-    time = get_time(thread_of(block, get(order, 0)), at.TIME)
+    time = thread_of(block, get(order, 0)).time
     for i in range(1, count):
         tid = get(order, i)
         raise_numbers(known, clocks + 4 * width * tid, width)
-        time = larger(time, get_time(thread_of(block, tid), at.TIME))
+        time = larger(time, thread_of(block, tid).time)
     for i in range(count):
         tid = get(order, i)
         row = clocks + 4 * width * tid
         if i:
             for k in range(width):
                 put32(row, k, get32(known, k))
-        put(thread_of(block, tid), at.TIME, time)
+        thread_of(block, tid).time = time
     for i in range(count):
         tid = get(order, i)
         own = clocks + 4 * (width * tid + tid)
         put32(own, 0, get32(own, 0) + 1)
-        put32(get(block, at.JOINED), i, tid)
-    put(block, at.JOINED_COUNT, count)
-    return at.JOIN if get(block, at.KNOWS_OTHERS) else at.DONE
+        put32(block.joined, i, tid)
+    block.joined_count = count
+    return at.JOIN if block.knows_others else at.DONE
 
 
 def release(block, meeting, waiting):
     """The first ``waiting`` of those who have come go on; the meeting is over."""
-    order = get(meeting, at.ORDER)
+    order = meeting.order
     for i in range(waiting):
         make_ready(block, get(order, i))
-    put(meeting, at.COME_COUNT, 0)
+    meeting.come_count = 0
 
 
 def wake(block, row):
     """A phase is complete of the mbarrier with this row: all who wait for it go on."""
-    for i in range(get(row, at.WAITER_COUNT)):
-        make_ready(block, get(get(row, at.WAITERS), i))
+    for i in range(row.waiter_count):
+        make_ready(block, get(row.waiters, i))
     return 0
 
 
@@ -100,24 +95,24 @@ def source_of(kind, lane, operand):
 
 def shuffle(block, meeting, kind, first):
     """Each lane has the value of another; LEAVE where that takes no part."""
-    come, order = get(meeting, at.COME), get(meeting, at.ORDER)
-    for i in range(get(meeting, at.COME_COUNT)):
+    come, order = meeting.come, meeting.order
+    for i in range(meeting.come_count):
         tid = get(order, i)
         row = thread_of(block, tid)
-        source = source_of(kind, tid & 31, get(row, OTHER))
+        source = source_of(kind, tid & 31, row.other)
         if not come >> source & 1:
             return at.LEAVE
-        put(row, FIRST, get(first + STRIDE * source, VALUE))
+        row.first = (first + STRIDE * source).value
     return at.DONE
 
 
 def vote(block, meeting, kind):
     """Each lane has what they have voted, or whether it is the elected one."""
-    here, order = get(meeting, at.COME), get(meeting, at.ORDER)
-    count, votes = get(meeting, at.COME_COUNT), 0
+    here, order = meeting.come, meeting.order
+    count, votes = meeting.come_count, 0
     for i in range(count):
         tid = get(order, i)
-        if kind != at.ELECT and get(thread_of(block, tid), VALUE) & 0xFFFFFFFF:
+        if kind != at.ELECT and thread_of(block, tid).value & 0xFFFFFFFF:
             votes |= 1 << (tid & 31)
     result = votes
     if kind == at.ANY:
@@ -130,35 +125,33 @@ def vote(block, meeting, kind):
         tid = get(order, i)
         if kind == at.ELECT:
             result = here & ((1 << (tid & 31)) - 1) == 0
-        put(thread_of(block, tid), FIRST, result)
+        thread_of(block, tid).first = result
     return at.DONE
 
 
 def give_rows(first):
     """Each lane is told where its elements are of the matrices whose rows' addresses the lanes have given: as
     ``warp_mma.load_matrices`` has it. LEAVE for a row that is out of line."""
-    shape = get(first, OTHER)
-    count, transposed = shape & 255, shape >> 8
+    count, transposed = first.other & 255, first.other >> 8
     for lane in range(32):
         row = first + STRIDE * lane
-        given = get(row, VALUE)
-        if lane < 8 * count and given & 15:
+        if lane < 8 * count and row.value & 15:
             return at.LEAVE
-        put(row, at.THREAD_WORDS - 1, given)
+        put(row, at.THREAD_WORDS - 1, row.value)
     for lane in range(32):
         for i in range(count << transposed):
             source, column = 8 * i + (lane >> 2), 4 * (lane & 3)
             if transposed:
                 source, column = 8 * (i >> 1) + 2 * (lane & 3) + (i & 1), 2 * (lane >> 2)
             place = get(first + STRIDE * source, at.THREAD_WORDS - 1) + column
-            put(first + STRIDE * lane, FIRST + i, place)
+            put(first + STRIDE * lane, at.FIRST + i, place)
     return at.DONE
 
 
 def finish_lanes(block, meeting, first, waiting):
     """All lanes of a meeting have come; ``first``: the row of the warp's first thread."""
-    kind = get(meeting, at.KIND) & 255
-    if kind >= at.TOGETHER and get(meeting, at.COME_COUNT) != 32:
+    kind = meeting.kind & 255
+    if kind >= at.TOGETHER and meeting.come_count != 32:
         return at.LEAVE
     if kind == at.TOGETHER:
         result = at.ASK
@@ -173,7 +166,7 @@ def finish_lanes(block, meeting, first, waiting):
     else:
         result = vote(block, meeting, kind)
     release(block, meeting, waiting)
-    put(meeting, at.COME, 0)
+    meeting.come = 0
     return result
 
 
@@ -181,9 +174,9 @@ def meeting_for(warp, mask):
     """Return the meeting record of this lane mask, a free one if there is none yet, 0 if none is free."""
     empty, meeting = 0, warp + 8 * at.MEETINGS
     for _ in range(at.MEETING_COUNT):
-        if not get(meeting, at.COME_COUNT):
+        if not meeting.come_count:
             empty = meeting
-        elif get(meeting, at.MASK) == mask:
+        elif meeting.mask == mask:
             return meeting
         meeting += 8 * at.MEETING_WORDS
     return empty
@@ -191,52 +184,51 @@ def meeting_for(warp, mask):
 
 def with_warp(thread, block, kind):
     """A thread does something with other lanes: those of the mask that is its first operand."""
-    tid = get(thread, at.TID)
-    lane, mask = tid & 31, get(thread, FIRST) & 0xFFFFFFFF
-    warp = get(block, at.WARPS) + 8 * at.WARP_WORDS * (tid >> 5)
+    tid = thread.tid
+    lane, mask = tid & 31, thread.first & 0xFFFFFFFF
+    warp = block.warps + 8 * at.WARP_WORDS * (tid >> 5)
     meeting = meeting_for(warp, mask)
     if not mask >> lane & 1 or meeting == 0 or not come(meeting, tid, kind):
         return at.LEAVE
-    put(meeting, at.MASK, mask)
-    here = get(meeting, at.COME) | 1 << lane
-    put(meeting, at.COME, here)
-    if here != mask & get(warp, at.ALIVE):
+    meeting.mask = mask
+    meeting.come |= 1 << lane
+    if meeting.come != mask & warp.alive:
         return at.WAIT
-    return finish_lanes(block, meeting, thread - STRIDE * lane, get(meeting, at.COME_COUNT) - 1)
+    return finish_lanes(block, meeting, thread - STRIDE * lane, meeting.come_count - 1)
 
 
 def with_warpgroup(thread, block, kind):
     """A thread waits for the others of its warpgroup, all of which have to be there still. Those who have come
     go on when Python has answered the last one."""
-    tid = get(thread, at.TID)
+    tid = thread.tid
     number = tid >> 7
-    if get(block, at.SIZE) < 128 * number + 128:
+    if block.size < 128 * number + 128:
         return at.LEAVE
-    warp = get(block, at.WARPS) + 8 * at.WARP_WORDS * 4 * number
+    warp = block.warps + 8 * at.WARP_WORDS * 4 * number
     for i in range(4):
         if get(warp, at.WARP_WORDS * i + at.ALIVE) != 0xFFFFFFFF:
             return at.LEAVE
-    meeting = get(block, at.WARPGROUPS) + 8 * at.MEETING_WORDS * number
+    meeting = block.warpgroups + 8 * at.MEETING_WORDS * number
     if not come(meeting, tid, kind):
         return at.LEAVE
-    return at.WAIT if get(meeting, at.COME_COUNT) < 128 else at.ASK
+    return at.WAIT if meeting.come_count < 128 else at.ASK
 
 
 # --- of a block -------------------------------------------------------------------------------------
 def finish_block(block, meeting, waiting):
     """All threads have come to syncthreads."""
-    kind, votes = get(meeting, at.KIND) & 255, 0
-    count, order = get(meeting, at.COME_COUNT), get(meeting, at.ORDER)
+    kind, votes = meeting.kind & 255, 0
+    count, order = meeting.come_count, meeting.order
     if kind != at.SYNCTHREADS:
         for i in range(count):
-            votes += get(thread_of(block, get(order, i)), FIRST) & 0xFFFFFFFF != 0
+            votes += thread_of(block, get(order, i)).first & 0xFFFFFFFF != 0
         if kind == at.SYNCTHREADS_AND:
             votes = votes == count
         elif kind == at.SYNCTHREADS_OR:
             votes = votes != 0
         for i in range(count):
-            put(thread_of(block, get(order, i)), FIRST, votes)
-    put(block, at.PROGRESS, get(block, at.PROGRESS) + 1)
+            thread_of(block, get(order, i)).first = votes
+    block.progress += 1
     result = join(block, meeting)
     release(block, meeting, waiting)
     return result
@@ -244,28 +236,28 @@ def finish_block(block, meeting, waiting):
 
 def with_block(thread, block, kind):
     """A thread comes to syncthreads."""
-    meeting = get(block, at.SYNC)
-    if not come(meeting, get(thread, at.TID), kind):
+    meeting = block.sync
+    if not come(meeting, thread.tid, kind):
         return at.LEAVE
-    count = get(meeting, at.COME_COUNT)
-    return at.WAIT if count < get(block, at.LIVE) else finish_block(block, meeting, count - 1)
+    waiting = meeting.come_count - 1
+    return at.WAIT if waiting + 1 < block.live else finish_block(block, meeting, waiting)
 
 
 def without(thread, block):
     """A thread has ended: those who waited for nobody else go on. As ``Block._exited``, less its fault, which
     takes somebody who has come and goes on."""
-    tid = get(thread, at.TID)
-    warp = get(block, at.WARPS) + 8 * at.WARP_WORDS * (tid >> 5)
+    tid = thread.tid
+    warp = block.warps + 8 * at.WARP_WORDS * (tid >> 5)
     meeting, result = warp + 8 * at.MEETINGS, at.DONE
     for _ in range(at.MEETING_COUNT):
-        count, mask = get(meeting, at.COME_COUNT), get(meeting, at.MASK)
-        if count and get(meeting, at.COME) == mask & get(warp, at.ALIVE):
+        count, mask = meeting.come_count, meeting.mask
+        if count and meeting.come == mask & warp.alive:
             if result != at.DONE:
                 return at.LEAVE
             result = finish_lanes(block, meeting, thread - STRIDE * (tid & 31), count)
         meeting += 8 * at.MEETING_WORDS
-    meeting = get(block, at.SYNC)
-    count = get(meeting, at.COME_COUNT)
-    if not count or count != get(block, at.LIVE):
+    meeting = block.sync
+    count = meeting.come_count
+    if not count or count != block.live:
         return result
     return finish_block(block, meeting, count) if result == at.DONE else at.LEAVE

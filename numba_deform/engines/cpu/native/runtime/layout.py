@@ -1,5 +1,5 @@
-"""Where machine code and Python find what they share: words of 64 bits by number. ``codegen`` and ``forms``
-both go by it.
+"""Where machine code and Python find what they share: words of 64 bits by number. ``codegen`` and ``state``
+both go by it, and word functions by the same names in small letters.
 
 A thread has a row of words, so has a block, and so has each range of addresses that is checked.
 """
@@ -11,6 +11,7 @@ A thread has a row of words, so has a block, and so has each range of addresses 
 (REQUEST, READS, TIME, SEEN, CACHE, FUEL, TID, THREAD_X, THREAD_Y, THREAD_Z, HANDLE, ANSWERED, PARKED,
  AWAITED, AWAITED_PHASE, FENCES, FRAME) = range(17)
 WORDS = 17  # the first of the words that carry the operands of a request, and then its results
+FIRST, VALUE, OTHER = range(WORDS, WORDS + 3)  # the same where threads meet; the result takes the first's place
 THREAD_WORDS = 48
 ANSWER_WORDS = 16  # of an answer that is the same for all threads
 
@@ -21,7 +22,7 @@ ANSWER_WORDS = 16  # of an answer that is the same for all threads
 LAUNCH_WORDS = 16
 
 # --- of a block -----------------------------------------------------------------------------------
-(PROGRESS, BLOCK, LAUNCH, SHARED, ARGUMENTS, BLOCK_X, BLOCK_Y, BLOCK_Z, BLOCK_DIM_X, BLOCK_DIM_Y, BLOCK_DIM_Z,
+(PROGRESS, INDEX, LAUNCH, SHARED, ARGUMENTS, BLOCK_X, BLOCK_Y, BLOCK_Z, BLOCK_DIM_X, BLOCK_DIM_Y, BLOCK_DIM_Z,
  GRID_DIM_X, GRID_DIM_Y, GRID_DIM_Z, SIZE) = range(15)
 # THREADS: the row of its first thread. CURRENT: the thread that has its turn, or -1. The threads that are
 # ready stand in READY, a ring of READY_ROOM numbers, READY_COUNT of them from READY_FIRST on. DUE: when, in
@@ -59,9 +60,9 @@ BARRIER_WORDS = 18
  SYNCTHREADS_COUNT, SYNCTHREADS_AND, SYNCTHREADS_OR, TRY_WAIT, TEST_WAIT, ARRIVE, ARRIVE_COUNT,
  ARRIVE_EXPECT, SHARED_ARRAY, TOGETHER, ROWS, MEET, WARPGROUP) = range(1, 25)
 
-# What ``turns.run`` comes to, other than the number of a thread of which Python has to see to something: nobody
-# is ready, or a copy is due; there are no random numbers left; it is time to look at Python; a barrier among
-# the threads of ORDER has to hand on what they know of other blocks; or only the interpreter knows.
+# What ``scheduler.run`` comes to, other than the number of a thread of which Python has to see to something:
+# nobody is ready, or a copy is due; there are no random numbers left; it is time to look at Python; a barrier
+# among the threads of JOINED has to hand on what they know of other blocks; or only the interpreter knows.
 IDLE, DRAW, REST, JOIN, LEAVE = range(-1, -6, -1)
 FUEL_OF_ALL, SWITCH = 1 << 20, 16  # turns of loops after which it is time; a switch counts as so many
 DONE, WAIT, ASK = range(1, 4)  # what comes of a request in machine code; or JOIN, LEAVE
@@ -89,3 +90,8 @@ FIRST_SET = 1 << 24
 SET_BLOCK, SET_FIRST, SET_SIZE, SET_BEFORE, SET_LENGTH, SET_THREADS = range(6)
 
 ENDED, BAILED, STARTED = 0, -1, -2  # requests that are none
+
+# Fields of rows that are no integers of 64 bits.
+TIMES = ("time", "latest", "done_time")
+NARROW = ("owner", "clock", "site", "of_block",
+          "set_block", "set_first", "set_size", "set_before", "set_length")  # fmt: skip

@@ -8,59 +8,57 @@ Python: then the answer is ASK, and nothing has been changed.
 from .....device.limits import MAX_COUNT
 from ...async_units.cycle_costs import COST
 from . import layout as at
-from .collectives import FIRST, VALUE, raise_numbers
-from .word_functions import get, get32, get_time, larger, put, put32
+from .collectives import raise_numbers
+from .word_functions import get, get32, larger, put, put32
 
 GIVES_UP = 900719925474100  # of 2 ** 53: a random number below 0.1
 
 
 def barrier_of(thread, block, address):
     """The row of the barrier at an address, which the thread knows; 0 if it is for Python."""
-    if get(block, at.KNOWS_OTHERS):
+    if block.knows_others:
         return 0
-    rows = get(block, at.BARRIERS)
-    for i in range(get(block, at.BARRIER_COUNT)):
-        row = get(rows, i)
-        if get(row, at.ADDRESS) == address:
-            known, tid = get(row, at.KNOWN), get(thread, at.TID)
-            if not get32(known, tid):
-                if get32(get(thread, at.SEEN), get(row, at.INIT_OWNER)) < get(row, at.INIT_CLOCK):
+    for i in range(block.barrier_count):
+        row = get(block.barriers, i)
+        if row.address == address:
+            if not get32(row.known, thread.tid):
+                if get32(thread.seen, row.init_owner) < row.init_clock:
                     return 0
-                put32(known, tid, 1)
+                put32(row.known, thread.tid, 1)
             return row
     return 0
 
 
 def gives_up(block):
     """Whether a try_wait comes back early: as ``Block.chance``. -1 where random numbers have run out."""
-    drawn = get(block, at.DRAWN)
-    if get(block, at.IN_TURN):
+    drawn = block.drawn
+    if block.in_turn:
         return 0
-    if drawn + 2 > get(block, at.DRAW_COUNT):
+    if drawn + 2 > block.draw_count:
         return -1
-    put(block, at.DRAWN, drawn + 2)
-    numbers = get(block, at.DRAWS)
+    block.drawn = drawn + 2
+    numbers = block.draws
     high, low = get32(numbers, drawn) & 0xFFFFFFFF, get32(numbers, drawn + 1) & 0xFFFFFFFF
     return ((high >> 5) << 26) + (low >> 6) < GIVES_UP
 
 
 def succeed(thread, block, row, known):
     """The phase is complete, and what was released in it is known; ``known``: the last phase that was."""
-    phase, tid = get(row, at.PHASE), get(thread, at.TID)
+    phase, tid = row.phase, thread.tid
     if known < phase:
-        raise_numbers(get(thread, at.SEEN), get(row, at.RELEASED), get(block, at.WIDTH))
-    put(thread, at.TIME, larger(get_time(row, at.DONE_TIME), get_time(thread, at.TIME)) + COST.barrier)
-    put32(get(row, at.WAITED), tid, get32(get(thread, at.SEEN), tid))
-    put(thread, FIRST, 1)
+        raise_numbers(thread.seen, row.released, block.width)
+    thread.time = larger(row.done_time, thread.time) + COST.barrier
+    put32(row.waited, tid, get32(thread.seen, tid))
+    thread.first = 1
     return at.DONE
 
 
 def wait(thread, block, suspend):
     """A thread looks whether the phase of a parity is complete, and may ``suspend`` until it is."""
-    row, parity = barrier_of(thread, block, get(thread, FIRST)), get(thread, VALUE)
-    if row == 0 or parity >> 1 or get(row, at.FOREIGN):
+    row, parity = barrier_of(thread, block, thread.first), thread.value
+    if row == 0 or parity >> 1 or row.foreign:
         return at.ASK
-    phase, known = get(row, at.PHASE), get32(get(thread, at.SEEN), get(row, at.COMPONENT))
+    phase, known = row.phase, get32(thread.seen, row.component)
     if known < phase - 1:
         return at.ASK
     if phase & 1 != parity:
@@ -69,44 +67,41 @@ def wait(thread, block, suspend):
     if early < 0:
         return at.ASK
     if early:
-        put(thread, FIRST, 0)
+        thread.first = 0
         return at.DONE
-    count = get(row, at.WAITER_COUNT)
-    put(get(row, at.WAITERS), count, get(thread, at.TID))
-    put(row, at.WAITER_COUNT, count + 1)
-    put(thread, at.AWAITED, row)
-    put(thread, at.AWAITED_PHASE, phase)
+    put(row.waiters, row.waiter_count, thread.tid)
+    row.waiter_count += 1
+    thread.awaited, thread.awaited_phase = row, phase
     return at.WAIT
 
 
 def woken(thread, block):
     """A thread that has waited for a phase goes on."""
-    row, phase = get(thread, at.AWAITED), get(thread, at.AWAITED_PHASE)
-    put(thread, at.AWAITED, 0)
-    if get(row, at.ADDRESS) < 0 or get(row, at.FOREIGN) or get(row, at.PHASE) != phase + 1:
+    row, phase = thread.awaited, thread.awaited_phase
+    thread.awaited = 0
+    if row.address < 0 or row.foreign or row.phase != phase + 1:
         return at.LEAVE
     return succeed(thread, block, row, phase)
 
 
 def arrive(thread, block, count, more):
     """A thread arrives ``count`` times, with ``more`` bytes to come."""
-    row, tid, seen = barrier_of(thread, block, get(thread, FIRST)), get(thread, at.TID), get(thread, at.SEEN)
-    if row == 0 or get(row, at.UNFOLLOWED):
+    row, tid, seen = barrier_of(thread, block, thread.first), thread.tid, thread.seen
+    if row == 0 or row.unfollowed:
         return at.ASK
-    left, bytes = get(row, at.PENDING) - count, get(row, at.TX) + more
+    left, bytes = row.pending - count, row.tx + more
     if count < 1 or left < 0 or more > MAX_COUNT or bytes > MAX_COUNT or left == 0 and bytes <= 0:
         return at.ASK
-    if get32(seen, get(row, at.COMPONENT)) < get(row, at.PHASE):
+    if get32(seen, row.component) < row.phase:
         return at.ASK
-    put(thread, at.TIME, get_time(thread, at.TIME) + COST.barrier)
-    raise_numbers(get(row, at.GATHERED), seen, get(block, at.WIDTH))
+    thread.time += COST.barrier
+    raise_numbers(row.gathered, seen, block.width)
     clock = get32(seen, tid)
-    put32(get(row, at.ARRIVED), tid, clock)
+    put32(row.arrived, tid, clock)
     put32(seen, tid, clock + 1)
-    put(row, at.LATEST, larger(get_time(row, at.LATEST), get_time(thread, at.TIME)))
-    put(row, at.PENDING, left)
-    put(row, at.TX, bytes)
-    put(block, at.PROGRESS, get(block, at.PROGRESS) + 1)
+    row.latest = larger(row.latest, thread.time)
+    row.pending, row.tx = left, bytes
+    block.progress += 1
     return at.DONE
 
 
@@ -115,5 +110,5 @@ def at_barrier(thread, block, kind):
     if kind <= at.TEST_WAIT:
         return wait(thread, block, kind == at.TRY_WAIT)
     if kind == at.ARRIVE_EXPECT:
-        return arrive(thread, block, 1, get(thread, VALUE))
-    return arrive(thread, block, 1 if kind == at.ARRIVE else get(thread, VALUE), 0)
+        return arrive(thread, block, 1, thread.value)
+    return arrive(thread, block, 1 if kind == at.ARRIVE else thread.value, 0)

@@ -16,31 +16,31 @@ def below(block, limit):
     while limit >> (32 - shift):
         shift -= 1
     while True:
-        drawn = get(block, at.DRAWN)
-        if drawn >= get(block, at.DRAW_COUNT):
+        drawn = block.drawn
+        if drawn >= block.draw_count:
             return -1
-        put(block, at.DRAWN, drawn + 1)
-        number = (get32(get(block, at.DRAWS), drawn) & 0xFFFFFFFF) >> shift
+        block.drawn = drawn + 1
+        number = (get32(block.draws, drawn) & 0xFFFFFFFF) >> shift
         if number < limit:
             return number
 
 
 def following(block):
     """The thread that runs next; IDLE, or DRAW."""
-    count = get(block, at.READY_COUNT)
-    if not count or get(block, at.DUE) <= get(block, at.SWITCHES):
+    count = block.ready_count
+    if not count or block.due <= block.switches:
         return at.IDLE
-    ring, last = get(block, at.READY), get(block, at.READY_ROOM) - 1
-    first = get(block, at.READY_FIRST)
-    if not get(block, at.IN_TURN):
+    ring, last = block.ready, block.ready_room - 1
+    first = block.ready_first
+    if not block.in_turn:
         skipped = below(block, count)
         if skipped < 0:
             return at.DRAW
         for _ in range(skipped):
             put(ring, first + count & last, get(ring, first))
             first = first + 1 & last
-    put(block, at.READY_FIRST, first + 1 & last)
-    put(block, at.READY_COUNT, count - 1)
+    block.ready_first = first + 1 & last
+    block.ready_count = count - 1
     return get(ring, first)
 
 
@@ -54,10 +54,9 @@ def same_answer(thread, words):
 
 def answered(thread, block):
     """What comes of a thread's request."""
-    launch = get(block, at.LAUNCH)
-    joint = get(get(launch, at.JOINT), get(thread, at.REQUEST))
+    joint = get(block.launch.joint, thread.request)
     if joint & 255 == at.SHARED_ARRAY:
-        return same_answer(thread, get(get(block, at.ANSWERS), get(thread, at.REQUEST)))
+        return same_answer(thread, get(block.answers, thread.request))
     if joint & 255 == at.WARPGROUP:
         return with_warpgroup(thread, block, joint)
     if joint & 255 >= at.TOGETHER:
@@ -73,31 +72,31 @@ def run(block):
     """Let threads run until Python has to see to one of them, whose number this is, or to something else."""
     spent = 0
     while spent < at.FUEL_OF_ALL:
-        number = get(block, at.CURRENT)
+        number = block.current
         if number < 0:
             number = following(block)
             if number < 0:
                 return number
-            put(block, at.CURRENT, number)
-        thread = get(block, at.THREADS) + STRIDE * number
-        if get(thread, at.ANSWERED):
+            block.current = number
+        thread = block.threads + STRIDE * number
+        if thread.answered:
             return number
-        if get(thread, at.AWAITED) and woken(thread, block) == at.LEAVE:
+        if thread.awaited and woken(thread, block) == at.LEAVE:
             return at.LEAVE
-        fuel = get(thread, at.FUEL)
-        resume(get(thread, at.HANDLE))
-        spent += fuel - get(thread, at.FUEL) + at.SWITCH
-        if get(thread, at.REQUEST) <= 0:
+        fuel = thread.fuel
+        resume(thread.handle)
+        spent += fuel - thread.fuel + at.SWITCH
+        if thread.request <= 0:
             return number
         result = answered(thread, block)
         if result == at.ASK:
-            put(thread, at.ANSWERED, 1)
+            thread.answered = 1
             return number
         if result < 0:
             return result
         if result == at.WAIT:
-            put(thread, at.PARKED, 1)
-            put(thread, at.READS, 0)
-            put(block, at.SWITCHES, get(block, at.SWITCHES) + 1)
-            put(block, at.CURRENT, -1)
+            thread.parked = 1
+            thread.reads = 0
+            block.switches += 1
+            block.current = -1
     return at.REST

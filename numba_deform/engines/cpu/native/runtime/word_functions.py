@@ -1,9 +1,10 @@
 """A compiler of the functions that machine code has beside kernels: of 64-bit words, and of nothing else.
 
 Such a function is Python that names no more than its own variables, constants, ``get`` and the like below,
-and others of its kind. Numbers wrap, ``>>`` keeps the sign, and a time is a float64. It knows assignments,
-``if``, ``while``, ``for`` over ``range`` and ``return``. Numba could compile these as well, but
-would take seconds to infer types that are known.
+and others of its kind. ``thread.time`` is the word of a row that ``layout`` has under that name; ``thread`` is
+the row's address. Numbers wrap, ``>>`` keeps the sign, and a time is a float64. It knows assignments, ``if``,
+``while``, ``for`` over ``range`` and ``return``. Numba could compile these as well, but would take seconds to
+infer types that are known.
 """
 
 import ast
@@ -12,6 +13,7 @@ import textwrap
 
 from llvmlite import ir
 
+from . import layout
 from .llvm_types import F64, I1, I32, I64, POINTER
 
 
@@ -41,11 +43,6 @@ def put32(builder, row, number, value):
     builder.store(builder.trunc(value, I32), _pointer(builder, row, number, 4))
 
 
-def get_time(builder, row, number):
-    """A word that is a time."""
-    return builder.load(_pointer(builder, row, number, 8), typ=F64)
-
-
 def resume(builder, coroutine):
     """Let a thread run until it asks for something."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER]).as_pointer()
@@ -59,7 +56,7 @@ def larger(builder, one, other):
     return builder.select(compare(">", one, other), one, other)
 
 
-PRIMITIVES = {get, put, get32, put32, get_time, resume, larger}
+PRIMITIVES = {get, put, get32, put32, resume, larger}
 OPERATIONS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor",
     ast.LShift: "shl", ast.RShift: "ashr",
@@ -117,11 +114,18 @@ class _Function:
         pairs = [(target, node.value)]
         if isinstance(target, ast.Tuple):
             pairs = zip(target.elts, node.value.elts, strict=True)
-        for name, value in [(t.id, self.value(v)) for t, v in pairs]:
-            self.set(name, value)
+        for to, value in [(to, self.value(node)) for to, node in pairs]:
+            self.assign(to, value)
+
+    def assign(self, target, value):
+        if isinstance(target, ast.Name):
+            self.set(target.id, value)
+        else:
+            place, kind = self.field(target)
+            self.builder.store(self.builder.trunc(value, I32) if kind == I32 else value, place)
 
     def do_AugAssign(self, node):
-        self.set(node.target.id, self.value(ast.BinOp(ast.Name(node.target.id), node.op, node.value)))
+        self.assign(node.target, self.value(ast.BinOp(node.target, node.op, node.value)))
 
     def do_Return(self, node):
         self.builder.ret(self.value(node.value))
@@ -189,7 +193,17 @@ class _Function:
         return self.of_Constant(ast.Constant(self.names[node.id]))
 
     def of_Attribute(self, node):
-        return self.of_Constant(ast.Constant(getattr(self.names[node.value.id], node.attr)))
+        if isinstance(node.value, ast.Name) and node.value.id not in self.variables:
+            return self.of_Constant(ast.Constant(getattr(self.names[node.value.id], node.attr)))
+        place, kind = self.field(node)
+        value = self.builder.load(place, typ=kind)
+        return self.builder.sext(value, I64) if kind == I32 else value
+
+    def field(self, node):
+        """(where the field of a row is, its type)"""
+        kind = F64 if node.attr in layout.TIMES else I32 if node.attr in layout.NARROW else I64
+        number = ir.Constant(I64, getattr(layout, node.attr.upper()))
+        return _pointer(self.builder, self.value(node.value), number, 4 if kind == I32 else 8), kind
 
     def of_BinOp(self, node):
         left, right = self.value(node.left), self.value(node.right)

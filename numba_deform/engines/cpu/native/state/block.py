@@ -123,7 +123,7 @@ class NativeBlock(Block):
         shared = np.zeros(layout.REGION_WORDS, np.int64)
         self.shared_row, self.words[layout.SHARED] = memoryview(shared), shared.ctypes.data
         self.words[layout.LAUNCH] = np.asarray(self.machine.words).ctypes.data
-        self.words[layout.BLOCK], self.words[layout.SIZE] = index, size
+        self.words[layout.INDEX], self.words[layout.SIZE] = index, size
         x, y, _ = execution.grid_shape
         places = index % x, index // x % y, index // (x * y)
         triples = (layout.BLOCK_X, places), (layout.BLOCK_DIM_X, execution.block_shape)
