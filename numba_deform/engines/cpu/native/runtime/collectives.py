@@ -29,7 +29,7 @@ def come(meeting, tid, kind):
     if meeting.come_count and meeting.kind != kind:
         return False
     meeting.kind = kind
-    put(meeting.order, meeting.come_count, tid)
+    put(meeting, at.ORDER + meeting.come_count, tid)
     meeting.come_count += 1
     return True
 
@@ -42,7 +42,7 @@ def raise_numbers(first, other, count):
 
 def join(block, meeting):
     """A barrier among those who have come: as ``Block.join``."""
-    count, order = meeting.come_count, meeting.order
+    count, order = meeting.come_count, meeting + 8 * at.ORDER
     width, clocks = block.width, block.clocks
     known = clocks + 4 * width * get(order, 0)
     time = thread_of(block, get(order, 0)).time
@@ -68,9 +68,8 @@ def join(block, meeting):
 
 def release(block, meeting, waiting):
     """The first ``waiting`` of those who have come go on; the meeting is over."""
-    order = meeting.order
     for i in range(waiting):
-        make_ready(block, get(order, i))
+        make_ready(block, get(meeting, at.ORDER + i))
     meeting.come_count = 0
 
 
@@ -95,12 +94,11 @@ def source_of(kind, lane, operand):
 
 def shuffle(block, meeting, kind, first):
     """Each lane has the value of another; LEAVE where that takes no part."""
-    come, order = meeting.come, meeting.order
     for i in range(meeting.come_count):
-        tid = get(order, i)
+        tid = get(meeting, at.ORDER + i)
         row = thread_of(block, tid)
         source = source_of(kind, tid & 31, row.other)
-        if not come >> source & 1:
+        if not meeting.come >> source & 1:
             return at.LEAVE
         row.first = (first + STRIDE * source).value
     return at.DONE
@@ -108,10 +106,9 @@ def shuffle(block, meeting, kind, first):
 
 def vote(block, meeting, kind):
     """Each lane has what they have voted, or whether it is the elected one."""
-    here, order = meeting.come, meeting.order
-    count, votes = meeting.come_count, 0
+    here, count, votes = meeting.come, meeting.come_count, 0
     for i in range(count):
-        tid = get(order, i)
+        tid = get(meeting, at.ORDER + i)
         if kind != at.ELECT and thread_of(block, tid).value & 0xFFFFFFFF:
             votes |= 1 << (tid & 31)
     result = votes
@@ -122,7 +119,7 @@ def vote(block, meeting, kind):
     elif kind == at.UNI:
         result = votes == here or votes == 0
     for i in range(count):
-        tid = get(order, i)
+        tid = get(meeting, at.ORDER + i)
         if kind == at.ELECT:
             result = here & ((1 << (tid & 31)) - 1) == 0
         thread_of(block, tid).first = result
@@ -208,7 +205,7 @@ def with_warpgroup(thread, block, kind):
     for i in range(4):
         if get(warp, at.WARP_WORDS * i + at.ALIVE) != 0xFFFFFFFF:
             return at.LEAVE
-    meeting = block.warpgroups + 8 * at.MEETING_WORDS * number
+    meeting = block.warpgroups + 8 * at.WARPGROUP_WORDS * number
     if not come(meeting, tid, kind):
         return at.LEAVE
     return at.WAIT if meeting.come_count < 128 else at.ASK
@@ -218,7 +215,7 @@ def with_warpgroup(thread, block, kind):
 def finish_block(block, meeting, waiting):
     """All threads have come to syncthreads."""
     kind, votes = meeting.kind & 255, 0
-    count, order = meeting.come_count, meeting.order
+    count, order = meeting.come_count, meeting + 8 * at.ORDER
     if kind != at.SYNCTHREADS:
         for i in range(count):
             votes += thread_of(block, get(order, i)).first & 0xFFFFFFFF != 0

@@ -39,10 +39,11 @@ BLOCK_WORDS = 40
 
 # --- of a warp: the lanes that have not exited, and meetings ------------------------------------------
 ALIVE, MEETINGS = range(2)
-# A meeting: what its threads do (a word of JOINT), how many have come, where their numbers stand in the order
-# in which they came, and of lanes the mask that it is for, and who of it has come.
-KIND, COME_COUNT, ORDER, MASK, COME = range(5)
-MEETING_WORDS, MEETING_COUNT = 5, 4
+# A meeting: what its threads do (a word of JOINT), how many have come, and of lanes the mask that it is for and
+# who of it has come; from ORDER on the numbers of all, as they came.
+KIND, COME_COUNT, MASK, COME, ORDER = range(5)
+MEETING_WORDS, MEETING_COUNT = ORDER + 32, 4
+WARPGROUP_WORDS = ORDER + 128
 WARP_WORDS = MEETINGS + MEETING_COUNT * MEETING_WORDS
 
 # --- of an mbarrier -----------------------------------------------------------------------------------

@@ -14,10 +14,11 @@ from ...memory.access_records import Write
 from ...memory.restart import Bailout
 from ..codegen.coroutine import FUEL
 from ..runtime import layout
-from .mbarriers import NativeBarriers, kept, time_of, word_of
+from .mbarriers import NativeBarriers
 from .memory import NativeShared
 from .ready_queue import Draws, Ready
 from .requests import MASK
+from .rows import fill, kept, time_of, word_of
 
 
 class NativeThread(Thread):
@@ -97,8 +98,6 @@ class NativeWarp(Warp):
 
     def __init__(self, block, number, lanes):
         self.words = memoryview(block.warp_rows[number])
-        for i, order in enumerate(block.orders[number]):
-            self.words[layout.MEETINGS + i * layout.MEETING_WORDS + layout.ORDER] = order.ctypes.data
         super().__init__(block, number, lanes)
 
     alive = word_of(layout.ALIVE)
@@ -117,19 +116,12 @@ class NativeBlock(Block):
         row = np.zeros(layout.BLOCK_WORDS, np.int64)
         self.words, self.address = memoryview(row), row.ctypes.data
         self._rows(execution.block_shape, size)
-        warps = (size + 31) // 32
-        self.warp_rows = np.zeros((warps, layout.WARP_WORDS), np.int64)
-        self.orders = np.zeros((warps, layout.MEETING_COUNT, 32), np.int64)
-        shared = np.zeros(layout.REGION_WORDS, np.int64)
-        self.shared_row, self.words[layout.SHARED] = memoryview(shared), shared.ctypes.data
-        self.words[layout.LAUNCH] = np.asarray(self.machine.words).ctypes.data
-        self.words[layout.INDEX], self.words[layout.SIZE] = index, size
+        self.same, self.kept = np.zeros_like(self.machine.code.joint), []
+        fill(row, launch=np.asarray(self.machine.words), answers=self.same)
+        fill(row, index=index, size=size, live=size, due=2 * LAST)
         x, y, _ = execution.grid_shape
-        places = index % x, index // x % y, index // (x * y)
-        triples = (layout.BLOCK_X, places), (layout.BLOCK_DIM_X, execution.block_shape)
-        for first, triple in (*triples, (layout.GRID_DIM_X, execution.grid_shape)):
-            for i, number in enumerate(triple):
-                self.words[first + i] = number
+        place = index % x, index // x % y, index // (x * y)
+        row[layout.BLOCK_X : layout.SIZE] = *place, *execution.block_shape, *execution.grid_shape
         self._queue(size)
         super().__init__(execution, index, size, shared_bytes)
         self.ready, self.rng = Ready(self), Draws(self.rng, self.words)
@@ -145,30 +137,18 @@ class NativeBlock(Block):
         rows[:, layout.TID], rows[:, layout.FUEL], rows[:, layout.REQUEST] = tids, FUEL, layout.STARTED
         rows[:, layout.THREAD_X], rows[:, layout.THREAD_Y] = tids % x, tids // x % y
         rows[:, layout.THREAD_Z] = tids // (x * y)
+        self.words[layout.THREADS] = rows.ctypes.data
         rows[:, layout.CACHE] = self.cache.ctypes.data + tids * self.cache.strides[0]
 
     def _queue(self, size):
         """What ``runtime.scheduler`` needs: room for the threads that are ready, and for those that meet."""
-        words = self.words
         self.ring = np.zeros(2 << size.bit_length(), np.int64)
         self.joined = np.zeros(size, np.int32)
-        self.same, self.kept = np.zeros_like(self.machine.code.joint), []
-        self.order, sync = np.zeros(size, np.int64), np.zeros(layout.MEETING_WORDS, np.int64)
-        self.sync, sync[layout.ORDER] = sync, self.order.ctypes.data
-        groups = (size + 127) // 128
-        self.warpgroup_rows = np.zeros((groups, layout.MEETING_WORDS), np.int64)
-        self.warpgroup_orders = np.zeros((groups, 128), np.int64)
-        for row, order in zip(self.warpgroup_rows, self.warpgroup_orders, strict=True):
-            row[layout.ORDER] = order.ctypes.data
-        arrays = (
-            (layout.READY, self.ring), (layout.THREADS, self.thread_rows), (layout.WARPS, self.warp_rows),
-            (layout.JOINED, self.joined), (layout.SYNC, sync), (layout.ANSWERS, self.same),
-            (layout.WARPGROUPS, self.warpgroup_rows),
-        )  # fmt: skip
-        for word, array in arrays:
-            words[word] = array.ctypes.data
-        words[layout.READY_ROOM], words[layout.LIVE], words[layout.CURRENT] = len(self.ring), size, -1
-        words[layout.DUE] = 2 * LAST
+        self.warp_rows = np.zeros((-(-size // 32), layout.WARP_WORDS), np.int64)
+        self.warpgroup_rows = np.zeros((-(-size // 128), layout.WARPGROUP_WORDS), np.int64)
+        self.sync = np.zeros(layout.ORDER + size, np.int64)
+        fill(self.words, ready=self.ring, ready_room=len(self.ring), current=-1, joined=self.joined)
+        fill(self.words, warps=self.warp_rows, warpgroups=self.warpgroup_rows, sync=self.sync)
 
     progress, switches = word_of(layout.PROGRESS), word_of(layout.SWITCHES)
     knows_others = word_of(layout.KNOWS_OTHERS)
@@ -202,25 +182,23 @@ class NativeBlock(Block):
                 self._exited(thread)
             else:
                 raise Bailout
-        elif number == layout.DRAW:
-            self.rng.fill()
-        elif number == layout.JOIN:
-            self._join_foreign()
-        elif number == layout.LEAVE:
-            raise Bailout
+        else:
+            self._see_to(number)
 
-    def _join_foreign(self):
-        self.join_foreign(self.joined[: self.words[layout.JOINED_COUNT]].tolist(), {})
+    def _see_to(self, result):
+        """Do what machine code has come to, and cannot do."""
+        if result == layout.DRAW:
+            self.rng.fill()
+        elif result == layout.JOIN:
+            self.join_foreign(self.joined[: self.words[layout.JOINED_COUNT]].tolist(), {})
+        elif result == layout.LEAVE:
+            raise Bailout
 
     def _exited(self, thread):
         self.starting = None
         self.words[layout.LIVE] -= 1
         super()._exited(thread)
-        result = self.machine.without(thread.address, self.address)
-        if result == layout.LEAVE:
-            raise Bailout
-        if result == layout.JOIN:
-            self._join_foreign()
+        self._see_to(self.machine.without(thread.address, self.address))
         if thread:  # its greenlet waits for a request that will not come
             thread.throw()
 
@@ -259,7 +237,8 @@ class NativeBlock(Block):
     def release_warpgroup(self, number):
         """All of it have met: those who wait for the last one go on."""
         self.warpgroup_rows[number, layout.COME_COUNT] = 0
-        self.ready.extend([self.threads[tid] for tid in self.warpgroup_orders[number][:-1].tolist()])
+        waiting = self.warpgroup_rows[number, layout.ORDER : -1].tolist()
+        self.ready.extend([self.threads[tid] for tid in waiting])
 
     def view_words(self, view):
         """A shared or global array as words, which machine code takes it for."""

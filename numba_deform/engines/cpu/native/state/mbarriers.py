@@ -1,35 +1,13 @@
 """The mbarriers of a block, whose state machine code reads and changes: a row of words each (``layout``).
 ``NativeBlock`` has them in place of ``Barriers``."""
 
-from operator import attrgetter
-
 import numpy as np
 
 from ...async_units.barriers import Barriers
 from ...async_units.mbarrier import MBarrier
 from ...memory.restart import Bailout
 from ..runtime import layout
-
-
-def word_of(number):
-    """The property of a number that is a word of the row."""
-    return property(lambda self: self.words[number], lambda self, it: self.words.__setitem__(number, it))
-
-
-def time_of(number):
-    """That of a time."""
-    return property(lambda self: self.doubles[number], lambda self, it: self.doubles.__setitem__(number, it))
-
-
-def kept(name, told):
-    """The property of what stands under ``name``; ``told(value)``: {word of the row: what it is set to}"""
-
-    def put(self, value):
-        setattr(self, name, value)
-        for word, number in told(value).items():
-            self.words[word] = number
-
-    return property(attrgetter(name), put)
+from .rows import fill, kept, time_of, word_of
 
 
 class NativeMBarrier(MBarrier):
@@ -49,9 +27,8 @@ class NativeMBarrier(MBarrier):
         row = np.zeros(layout.BARRIER_WORDS, np.int64)
         self.words, self.doubles, self.at = memoryview(row), memoryview(row.view(np.float64)), row.ctypes.data
         super().__init__(block, address, name, count, thread)
-        for word, array in zip((layout.KNOWN, layout.ARRIVED, layout.WAITED), self.numbers, strict=True):
-            self.words[word] = array.ctypes.data
-        self.words[layout.WAITERS] = self.waiting.ctypes.data
+        known, arrived, waited = self.numbers
+        fill(self.words, known=known, arrived=arrived, waited=waited, waiters=self.waiting)
 
     def overtaken(self, waiter):
         return Bailout()  # the interpreter knows where it has waited

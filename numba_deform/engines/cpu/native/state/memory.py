@@ -9,6 +9,7 @@ from ...memory.shadow_memory import MANY_READS
 from ...memory.shared_memory import SharedMemory
 from ..runtime import layout
 from .record_table import RecordNumbers, is_one
+from .rows import fill
 
 
 def _numbers(word, kind):
@@ -69,12 +70,12 @@ class NativeShared(Checked, SharedMemory):
     written, read_by = _numbers(layout.WRITTEN, "writer"), _numbers(layout.READ_BY, "reader")
 
     def __init__(self, block, dynamic_bytes):
-        self.table, self.row, self.address = block.table, block.shared_row, block.words[layout.SHARED]
+        row = np.zeros(layout.REGION_WORDS, np.int64)
+        self.table, self.row, self.address = block.table, memoryview(row), row.ctypes.data
         self.room = 1 << 18  # more than a block can have, guards included
         super().__init__(block, dynamic_bytes)
-        self.row[layout.DATA] = np.frombuffer(self.data, np.uint8).ctypes.data
-        for word in (layout.TRACED, layout.WRITEABLE, layout.PLAIN):
-            self.row[word] = 1
+        fill(block.words, shared=row)
+        fill(row, data=np.frombuffer(self.data, np.uint8), traced=True, writeable=True, plain=True)
 
 
 class NativeRegion(Checked, GlobalRegion):
@@ -90,9 +91,8 @@ class NativeRegion(Checked, GlobalRegion):
     def __init__(self, arrays, traces, table, row):
         self.table, self.row, self.address = table, memoryview(row), row.ctypes.data
         super().__init__(arrays, traces)
-        row[layout.BASE], row[layout.STOP], row[layout.DATA] = self.base, self.stop, self.base
-        row[layout.LIMIT] = self.size
-        row[layout.WRITEABLE], row[layout.PLAIN] = not self.bytes.readonly, len(arrays) == 1
+        fill(row, base=self.base, stop=self.stop, data=self.base, limit=self.size)
+        fill(row, writeable=not self.bytes.readonly, plain=len(arrays) == 1)
 
     def _trace(self):
         super()._trace()

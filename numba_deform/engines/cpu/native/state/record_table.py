@@ -20,6 +20,7 @@ from ...memory.access_records import (
     readers,
 )
 from ..runtime import layout
+from .rows import fill
 
 ROOM = 1 << 16  # records that there is room for at first
 SET_ROOM = 1 << 24  # numbers in all sets of readers: memory that nobody touches costs nothing
@@ -41,15 +42,14 @@ class Table:
         self.threads, width = threads, layout.SET_THREADS + 2 * threads
         self.sets = np.zeros((min(1 << 17, SET_ROOM // width), width), np.int32)
         self.free = np.zeros(len(self.sets), np.int32)
-        words[layout.SETS], words[layout.SET_BYTES] = self.sets.ctypes.data, 4 * width
-        words[layout.SET_ROOM], words[layout.FREE] = len(self.sets), self.free.ctypes.data
+        fill(words, sets=self.sets, set_bytes=4 * width, set_room=len(self.sets), free=self.free)
 
     def make_room(self, size):
         """Space for so many records."""
         rows = np.zeros((size, 4), np.int32)
         rows[: len(self.rows)] = self.rows
         self.rows, self.cells = rows, memoryview(rows.reshape(-1))
-        self.words[layout.TABLE], self.words[layout.ROOM] = rows.ctypes.data, size
+        fill(self.words, table=rows, room=size)
 
     def number_of(self, record):
         """The number of a Write, of a reader, or of None."""
