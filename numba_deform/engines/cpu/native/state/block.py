@@ -153,7 +153,7 @@ class NativeBlock(Block):
     progress, switches = word_of(layout.PROGRESS), word_of(layout.SWITCHES)
     knows_others = word_of(layout.KNOWS_OTHERS)
 
-    clock_table = kept("clocks", lambda c: {layout.CLOCKS: c.ctypes.data, layout.WIDTH: 2 * c.shape[2]})
+    clock_table = kept("clocks", lambda clocks: {"clocks": clocks, "width": 2 * clocks.shape[2]})
 
     @property
     def starting(self):

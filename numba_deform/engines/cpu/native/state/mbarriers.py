@@ -16,11 +16,11 @@ class NativeMBarrier(MBarrier):
     phase, pending, tx = word_of(layout.PHASE), word_of(layout.PENDING), word_of(layout.TX)
     component, address = word_of(layout.COMPONENT), word_of(layout.ADDRESS)
     time, done_time = time_of(layout.LATEST), time_of(layout.DONE_TIME)
-    gathered = kept("_gathered", lambda array: {layout.GATHERED: array.ctypes.data})
-    released = kept("_released", lambda array: {layout.RELEASED: array.ctypes.data})
-    init_epoch = kept("epoch", lambda epoch: {layout.INIT_OWNER: epoch[0], layout.INIT_CLOCK: epoch[1]})
-    released_foreign = kept("foreign", lambda knowledge: {layout.FOREIGN: bool(knowledge)})
-    unfollowed = kept("arrivals", lambda arrivals: {layout.UNFOLLOWED: bool(arrivals)})
+    gathered = kept("_gathered", lambda array: {"gathered": array})
+    released = kept("_released", lambda array: {"released": array})
+    init_epoch = kept("epoch", lambda epoch: {"init_owner": epoch[0], "init_clock": epoch[1]})
+    released_foreign = kept("foreign", lambda knowledge: {"foreign": bool(knowledge)})
+    unfollowed = kept("arrivals", lambda arrivals: {"unfollowed": bool(arrivals)})
     waiter_count = word_of(layout.WAITER_COUNT)
 
     def __init__(self, block, address, name, count, thread):

@@ -5,6 +5,7 @@ import numpy as np
 
 from ...memory.restart import Bailout
 from ..runtime import layout
+from .rows import fill
 
 
 class Ready:
@@ -40,9 +41,8 @@ class Draws:
     def fill(self):
         """Draw the next ones; all that were there have been used."""
         drawn = self.source.getrandbits(32 * 1024).to_bytes(4 * 1024, "little")
-        self.numbers, words = np.frombuffer(drawn, np.uint32), self.words
-        words[layout.DRAWS], words[layout.DRAWN] = self.numbers.ctypes.data, 0
-        words[layout.DRAW_COUNT] = len(self.numbers)
+        self.numbers = np.frombuffer(drawn, np.uint32)
+        fill(self.words, draws=self.numbers, drawn=0, draw_count=len(self.numbers))
 
     def next(self, bits):
         if self.words[layout.DRAWN] == len(self.numbers):

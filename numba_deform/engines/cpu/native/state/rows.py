@@ -24,11 +24,10 @@ def fill(words, **fields):
 
 
 def kept(name, told):
-    """The property of what stands under ``name``; ``told(value)``: {word of the row: what it is set to}"""
+    """The property of what stands under ``name``; ``told(value)``: what its row's fields are set to."""
 
     def put(self, value):
         setattr(self, name, value)
-        for word, number in told(value).items():
-            self.words[word] = number
+        fill(self.words, **told(value))
 
     return property(attrgetter(name), put)
