@@ -265,7 +265,10 @@ class MBarrier:
         maximum(self.gathered, thread.clocks, out=self.gathered)
         if thread.foreign:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
-        self.note_arrival(thread)
+        if self.came[thread.tid] and self in thread.arrivals:
+            pair = thread.arrivals[self], thread.here(), self.came[thread.tid]
+            self.twice.setdefault(thread.tid, pair)
+        self.came[thread.tid] = thread.clock
         thread.arrivals[self] = thread.here()
         thread.clock = thread.seen[thread.tid] = thread.clock + 1  # tick()
         if thread.time > self.time:
@@ -407,13 +410,6 @@ class MBarrier:
         """{thread: its clock at its arrival} in this phase."""
         tids = self.numbers[1].nonzero()[0]
         return dict(zip(tids.tolist(), self.numbers[1, tids].tolist(), strict=True))
-
-    def note_arrival(self, thread):
-        """The thread has arrived in this phase, at its clock now."""
-        if self.came[thread.tid] and self in thread.arrivals:
-            pair = thread.arrivals[self], thread.here(), self.came[thread.tid]
-            self.twice.setdefault(thread.tid, pair)
-        self.came[thread.tid] = thread.clock
 
     def add_waiter(self, thread):
         """The thread waits for the end of this phase."""

@@ -10,8 +10,6 @@ from ...memory.shadow_memory import MANY_READS
 from . import layout as at
 from .word_functions import get32, put32
 
-LIMIT = MANY_READS
-
 
 def find(block, address, size):
     """The row of the array in global memory that has these bytes; 0 where Python has to look."""
@@ -198,7 +196,7 @@ def read(thread, block, region, address, size, site, read_only):
     if region == 0:
         return 0
     offset = address - region.base
-    if thread.reads >= LIMIT or offset < 0 or offset + size > region.limit:
+    if thread.reads >= MANY_READS or offset < 0 or offset + size > region.limit:
         return 0
     if region.traced:
         number = one_number(region.written + 4 * offset, size)
