@@ -51,16 +51,12 @@ def join(block, meeting):
         raise_numbers(known, clocks + 4 * width * tid, width)
         time = larger(time, thread_of(block, tid).time)
     for i in range(count):
-        tid = get(order, i)
+        tid = get(order, count - 1 - i)  # the first one comes last: the others take over its row
         row = clocks + 4 * width * tid
-        if i:
-            for k in range(width):
-                put32(row, k, get32(known, k))
+        for k in range(width):
+            put32(row, k, get32(known, k))
+        put32(row, tid, get32(row, tid) + 1)
         thread_of(block, tid).time = time
-    for i in range(count):
-        tid = get(order, i)
-        own = clocks + 4 * (width * tid + tid)
-        put32(own, 0, get32(own, 0) + 1)
         put32(block.joined, i, tid)
     block.joined_count = count
     return at.JOIN if block.knows_others else at.DONE
