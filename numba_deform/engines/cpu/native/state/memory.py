@@ -36,7 +36,8 @@ def _flag(word):
 
 
 class Checked:
-    """Of both: what Python does there is checked by machine code first, too."""
+    """Of both: what Python does there is checked by machine code first, too. So a set of readers stays one that
+    machine code adds to: Python's own check would take it over."""
 
     def on_read(self, thread, address, size):
         if thread.reads >= MANY_READS:
