@@ -118,7 +118,7 @@ class Inferred:
     ``values``      what a variable of Numba's is assigned
     ``ir``          Numba's blocks of statements
     ``lines``       the line in the file of each node's number
-    ``used``        the names of Numba's variables whose value a statement takes, once somebody has asked
+    ``used``        how many statements name each of Numba's variables, once somebody has asked
     ``form``        what ``keep`` was given. Of the functions that have one, all but the latest forget the rest
                     but the types of arguments and result, until ``recall``
     """

@@ -4,6 +4,7 @@
 import functools
 import inspect
 import operator
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,16 +15,13 @@ from .....compiler import inference
 from ...memory.scalars import dtype_of
 from ...native.codegen import accesses, arithmetic, warpgroups
 from ...native.codegen import ir_values as irv
-from ...native.runtime import layout
-from ...native.runtime.llvm_types import I1, I8, I32, I64, POINTER
+from ...native.codegen.function_body import PLACES
+from ...native.runtime.llvm_types import I1, I8, I64
 from . import native_calls
 from .name_binding import is_modelled
-from .native_variables import Variables
+from .native_variables import Variables, numba_ir
 
-INDICES = {
-    id(cuda.threadIdx): ("thread", layout.THREAD_X), id(cuda.blockIdx): ("block", layout.BLOCK_X),
-    id(cuda.blockDim): ("block", layout.BLOCK_DIM_X), id(cuda.gridDim): ("block", layout.GRID_DIM_X),
-}  # fmt: skip
+INDICES = {id(getattr(cuda, name)): name for name in PLACES}
 
 
 class Expressions(Variables):
@@ -104,12 +102,10 @@ class Expressions(Variables):
         value, kind = self.known.get(e.value.name), self.kind(target)
         if isinstance(value, irv.Static):
             if id(value.value) in INDICES:
-                row, word = INDICES[id(value.value)]
-                return self.maker.word(row, word + "xyz".index(e.attr), irv.lowered(kind))
+                return self.place_of(INDICES[id(value.value)], e.attr, irv.lowered(kind))
             found = getattr(value.value, e.attr)
             if e.attr == "laneid" and irv.is_number(kind):
-                tid = self.maker.word("thread", layout.TID, I32)
-                return self.builder.and_(tid, ir.Constant(I32, 31))
+                return self.lane()
             if irv.is_number(kind) and not isinstance(found, (int, float, np.number)):
                 raise irv.NotLowered(e.attr)
             return irv.Static(found)
@@ -235,13 +231,11 @@ class Expressions(Variables):
             raise irv.NotLowered(f"a local array {shape} of {kind}")
         marks = count + warpgroups.SPARE
         data, written = self.maker.slot(irv.lowered(kind), count), self.maker.slot(I8, marks)
-        clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
-        self.builder.call(clear, [written, ir.Constant(I8, 0), ir.Constant(I64, marks), ir.Constant(I1, 0)])
+        self.maker.fill(written, 0, marks)
         return irv.Local(data, written, shape, kind)
 
     def of_call(self, e, target):
-        signature = self.found.calltypes[e]
-        called = self.kind(e.func.name)
+        signature, called, self.used = self.found.calltypes[e], self.kind(e.func.name), self.is_used(target)
         given = [(self.read(v.name), self.kind(v.name)) for v in e.args]
         if e.vararg is not None:
             starred, kinds = self.read(e.vararg.name), self.kind(e.vararg.name)
@@ -254,7 +248,7 @@ class Expressions(Variables):
             raise irv.NotLowered(f"the method {called}")
         if not is_modelled(getattr(called, "typing_key", None)):
             if found := inference.inferred_call(called, signature):
-                return self.device_function(found, e, given, signature, target)
+                return self.device_function(found, e, given, signature)
         if isinstance(called, types.NamedTupleClass):
             fields = dict(zip(signature.return_type.fields, given, strict=False))
             fields |= {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
@@ -266,7 +260,15 @@ class Expressions(Variables):
             function=function, args=e.args, given=given, kws=dict(e.kws), signature=signature, target=target,
         ))
 
-    def device_function(self, found, e, given, signature, target):
+    def is_used(self, name):
+        """Whether a statement takes the value of a variable, which one alone sets."""
+        if self.found.used is None:
+            statements = (s for block in self.found.ir.blocks.values() for s in block.body)
+            names = (v.name for s in statements if not isinstance(s, numba_ir.Del) for v in s.list_vars())
+            self.found.used = Counter(names)
+        return self.found.used[name] > 1
+
+    def device_function(self, found, e, given, signature):
         """A call of a device function."""
         form = inspect.signature(found.function)
         named = {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
@@ -278,5 +280,5 @@ class Expressions(Variables):
             else:
                 value = self.converted(*given[name], kind) if name in given else irv.Static(parameter.default)
                 args.append(self.held(value, kind))
-        value = self.maker.called(self, found, args, target)
+        value = self.maker.called(self, found, args)
         return self.converted(value, found.return_type, signature.return_type)

@@ -13,9 +13,8 @@ from numba import types
 from ...native.codegen import ir_values as irv
 from ...native.codegen.coroutine import Coroutine
 from ...native.codegen.writer import Writer
-from ...native.runtime.llvm_types import I1, I8, I32, I64, POINTER
+from ...native.runtime.llvm_types import I1, I32, I64
 from ...reports.call_sites import is_library
-from . import native_calls
 from .native_body import Body
 
 FEW = 16  # calls of routines by one function for which LLVM may keep its variables as numbers
@@ -70,7 +69,7 @@ class Function(Writer):
             writer.bail_out_if(parts[0])
         return irv.rebuilt(self.template, iter(parts[1:]))
 
-    def called(self, caller, found, args, target):
+    def called(self, caller, found, args):
         function = self.coroutine.function_of(found, args)
         if function is None:
             raise irv.NotLowered("a function that is part of the coroutine")
@@ -89,7 +88,7 @@ class InlinedFunction:
         self.coroutine, builder, self.calls = coroutine, coroutine.builder, 0
         self.slots = [(coroutine.slot(part.type), part.type) for part in irv.leaves(irv.Tuple(args))]
         self.caller = coroutine.slot(I32)
-        self.start, never = map(coroutine.function.append_basic_block, (found.function.__name__, "never"))
+        self.start, never = coroutine.blocks(found.function.__name__, "never")
         with builder.goto_block(self.start):
             loaded = iter([builder.load(slot, typ=kind) for slot, kind in self.slots])
             self.body = Body(coroutine, found, irv.rebuilt(irv.Tuple(args), loaded).parts, place)
@@ -104,7 +103,7 @@ class InlinedFunction:
         builder = self.coroutine.builder
         for (slot, _), part in zip(self.slots, irv.leaves(irv.Tuple(args)), strict=True):
             builder.store(part, slot)
-        number, after = ir.Constant(I32, self.calls), self.coroutine.function.append_basic_block("after")
+        number, (after,) = ir.Constant(I32, self.calls), self.coroutine.blocks("after")
         self.calls += 1
         builder.store(number, self.caller)
         builder.branch(self.start)
@@ -134,13 +133,12 @@ class NumbaCoroutine(Coroutine):
                 self.functions[key] = None
         return self.functions[key]
 
-    def called(self, caller, found, args, target):
-        """What a function returns that the Body ``caller`` calls, whose variable ``target`` takes it."""
+    def called(self, caller, found, args):
+        """What a function returns that the Body ``caller`` calls."""
         function = self.function_of(found, args)
         if function:
             return function.call(self, args)
-        library = is_library(found.function, self.found.function)
-        place = caller.site(native_calls.is_used(caller, target)) if library else None
+        place = caller.site() if is_library(found.function, self.found.function) else None
         key = found, place, _shape_of(irv.Tuple(args), lambda array: array)
         caller.spill()
         self.named_barrier_calls[caller] += 1
@@ -154,12 +152,9 @@ class NumbaCoroutine(Coroutine):
     def pin_to_memory(self):
         """Keep the variables of those who often call routines in memory. To LLVM it seems that a routine may
         return to any of its callers, so that each number would be handed on by all of them."""
-        clear = self.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
-        zero, volatile = ir.Constant(I8, 0), ir.Constant(I1, 1)
         for caller, calls in self.named_barrier_calls.items():
             for slot, kind in caller.variables() if calls > FEW else ():
-                size = ir.Constant(I64, irv.size_of(kind))
-                self.builder.call(clear, [slot, zero, size, volatile])
+                self.fill(slot, 0, irv.size_of(kind), volatile=True)
 
 
 def _shape_of(value, of_array):

@@ -6,14 +6,15 @@ from numba import types
 
 from .....compiler import inference
 from ...native.codegen import ir_values as irv
+from ...native.codegen.function_body import FunctionBody
 from ...native.runtime.llvm_types import I1
 
 numba_ir = inference.ir
 
 
-class Variables:
-    """What a function's variables hold. ``maker`` (a ``Writer``) has the builder and all that the functions
-    of a kernel share; ``place`` is the call site that its library functions stand for."""
+class Variables(FunctionBody):
+    """What a function's variables hold. ``line`` is that of the statement, ``used`` whether something takes the
+    value of its call, ``place`` the call site that a library's function stands for."""
 
     def kind(self, name):
         return self.found.typemap[name]
@@ -126,10 +127,5 @@ class Variables:
             return None
         return value
 
-    def bail_out_if(self, condition):
-        """Have the kernel interpreted, from its start, where the condition holds."""
-        self.maker.bail_out_if(condition)
-
-    def site(self, used=True):
-        """The number of the call site of what is written now."""
-        return self.maker.site(self.found, self.line, used) if self.place is None else self.place
+    def site(self):
+        return self.maker.site(self.found, self.line, self.used) if self.place is None else self.place

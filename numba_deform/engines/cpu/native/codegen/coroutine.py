@@ -83,8 +83,8 @@ class Coroutine(Writer):
         self.builder.position_at_end(start)
         self._begin()
         begun = self.builder.block
-        self.builder.position_at_end(self.function.append_basic_block("held"))
-        first = self.builder.block
+        first, = self.blocks("held")
+        self.builder.position_at_end(first)
         self.suspend()
         args = iter(self._arguments(kinds))
         assert not leaves(self.statements(list(args)))
@@ -113,7 +113,7 @@ class Coroutine(Writer):
         """Give way; what follows runs when the thread is resumed."""
         function = self.declared("llvm.coro.suspend", I8, [TOKEN, I1])
         how = self.builder.call(function, [ir.Constant(TOKEN, "none"), ir.Constant(I1, final)])
-        resumed = self.function.append_basic_block("resumed")
+        resumed, = self.blocks("resumed")
         choice = self.builder.switch(how, self.suspended)
         choice.add_case(ir.Constant(I8, 0), resumed)
         choice.add_case(ir.Constant(I8, 1), self.cleanup)
@@ -181,7 +181,7 @@ class Coroutine(Writer):
             return View(*fixed, sizes[: kind.ndim], sizes[kind.ndim :], kind.dtype)
         raise NotLowered(f"a value of type {kind}")
 
-    def request(self, body, function, given, result, site, joint=0, apart=""):
+    def request(self, function, given, result, site, joint=0, apart=""):
         """Ask Python, and give way meanwhile. ``joint``: what threads do together without Python, if they
         agree in ``apart``; None: in the type of the result, those of a block in the line."""
         if apart is None:
@@ -231,7 +231,7 @@ class Coroutine(Writer):
     def emit_if_else(self, condition, quick, ask):
         """``quick()`` where the condition holds, which is likely, else ``ask()``: the value of either."""
         builder = self.builder
-        here, there, after = map(self.function.append_basic_block, ("quick", "ask", "both"))
+        here, there, after = self.blocks("quick", "ask", "both")
         builder.cbranch(condition, here, there)
         ends, values = [], []
         for block, write in ((here, quick), (there, ask)):
@@ -254,10 +254,10 @@ class Coroutine(Writer):
         """Emit a loop's back edge: spend one unit of fuel, and yield to Python when it is used up."""
         left = self.builder.sub(self.word("thread", layout.FUEL, I64), ir.Constant(I64, 1))
         self.set_word(layout.FUEL, left)
-        rest, following = map(self.function.append_basic_block, ("rest", "on"))
+        rest, following = self.blocks("rest", "on")
         self.builder.cbranch(self.builder.icmp_signed("<", left, ir.Constant(I64, 0)), rest, following)
         self.builder.position_at_end(rest)
-        self.request(None, "rest", [], types.none, 0)
+        self.request("rest", [], types.none, 0)
         self.builder.branch(following)
         self.builder.position_at_end(following)
 

@@ -153,6 +153,10 @@ def size_of(number):
     return (WIDTHS.get(number) or number.width + 7) // 8
 
 
+def is_not_zero(builder, value):
+    return builder.icmp_unsigned("!=", value, value.type(0))
+
+
 def signed(kind):
     return isinstance(kind, types.Integer) and kind.signed
 

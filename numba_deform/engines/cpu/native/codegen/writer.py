@@ -2,7 +2,10 @@
 
 from llvmlite import ir
 
-from ..runtime.llvm_types import I64, POINTER
+from ..runtime.llvm_types import I1, I8, I64, POINTER
+from .ir_values import NotLowered
+
+LARGE = 6000  # basic blocks: with many more LLVM takes longer than the interpreter
 
 
 class Writer:
@@ -12,9 +15,15 @@ class Writer:
         """Make the function with empty blocks; the last of them comes after ``entry``."""
         self.module = module
         self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
-        made = [self.function.append_basic_block(block) for block in ("entry", *blocks)]
-        self.entry, self.builder = made[0], ir.IRBuilder(made[0])
-        return made[1:]
+        self.entry, *made = self.blocks("entry", *blocks)
+        self.builder = ir.IRBuilder(self.entry)
+        return made
+
+    def blocks(self, *names):
+        """New basic blocks."""
+        if len(self.function.basic_blocks) > LARGE:
+            raise NotLowered("a kernel so large that LLVM would take longer than the interpreter")
+        return [self.function.append_basic_block(name) for name in names]
 
     def slot(self, kind, count=1):
         """Memory for a variable, or for the elements of an array."""
@@ -26,6 +35,11 @@ class Writer:
         if name not in self.module.globals:
             ir.Function(self.module, ir.FunctionType(result, kinds), name)
         return self.module.globals[name]
+
+    def fill(self, place, byte, size, volatile=False):
+        """Set all bytes of a piece of memory."""
+        function = self.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
+        self.builder.call(function, [place, I8(byte), I64(size), I1(volatile)])
 
     def word(self, row, number, kind):
         """A word of the thread's or the block's row, as an integer of type ``kind``."""
@@ -41,6 +55,6 @@ class Writer:
         self.rows = {name: (self.builder.inttoptr(row, POINTER), row) for name, row in pairs}
 
     def bail_out_if(self, condition):
-        following = self.function.append_basic_block("stays")
+        following, = self.blocks("stays")
         self.builder.cbranch(condition, self.leaving, following)
         self.builder.position_at_end(following)

@@ -9,20 +9,16 @@ from llvmlite import ir
 from numba import types
 
 from ......device.ptx import Intrinsic
-from ....native.codegen import matrices
 from ....native.codegen.arithmetic import compare
 from ....native.codegen.coroutine import COLLECTIVES
-from ....native.codegen.float_functions import in_place
+from ....native.codegen.function_body import PLACES, Builtins, FunctionBody
 from ....native.codegen.ir_values import NotLowered, Static, Tuple
-from ....native.runtime import layout
-from ....native.runtime.llvm_types import F32, F64, I1, I32
+from ....native.runtime.llvm_types import F32, F64, I1
 from .. import operations
 from . import numbers
 from .numbers import BoundedInt, as_int, constant, resized, unsigned
 
 SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
-PLACES = {"threadIdx": ("thread", layout.THREAD_X), "blockIdx": ("block", layout.BLOCK_X),
-          "blockDim": ("block", layout.BLOCK_DIM_X), "gridDim": ("block", layout.GRID_DIM_X)}  # fmt: skip
 # What calls return that neither an intrinsic's signature nor the place of the call says.
 PAIR = types.UniTuple(types.uint32, 2)
 RESULTS = {"cuda.activemask": types.uint32, "cuda.match_any_sync": types.int32, "cuda.match_all_sync": PAIR,
@@ -34,10 +30,11 @@ VOTES = ("any_sync", "all_sync", "eq_sync", "syncthreads_count", "syncthreads_an
 RESULTS |= {f"cuda.{name}": types.int32 for name in VOTES}
 
 
-class Expressions:
-    """Of a kernel's thread. ``builtins``: name -> what writes a call of it, (body, call, values) -> value."""
+BUILTINS = Builtins()  # each is (body, name, *values) -> value
 
-    builtins = {}
+
+class Expressions(FunctionBody):
+    """Of a kernel's thread. ``node`` is the call that is written."""
 
     def value(self, node, want=None):
         """The value of an expression. ``want``: Numba's type of what an unknown function has to return."""
@@ -52,7 +49,9 @@ class Expressions:
         return as_int(self.value(node, want))
 
     def truth(self, node):
-        value = self.value(node, types.boolean)
+        return self.as_truth(self.value(node, types.boolean))
+
+    def as_truth(self, value):
         if isinstance(value, BoundedInt):
             return numbers.compared(self.builder, "!=", value, constant(0))
         if value.type != I1:
@@ -107,15 +106,11 @@ class Expressions:
         if path in self.bound:
             return self.bound[path]
         if path == "cuda.laneid":
-            return self.lane()
-        where = PLACES.get(path.split(".")[1])
-        if where is None or path.count(".") != 2:
+            return BoundedInt(self.lane(), 0, 31)
+        _, name, axis = path.split(".") if path.count(".") == 2 else (path, path, "")
+        if name not in PLACES:
             raise NotLowered(path)
-        return unsigned(self.maker.word(where[0], where[1] + "xyz".index(path[-1]), I32))
-
-    def lane(self):
-        tid = self.maker.word("thread", layout.TID, I32)
-        return BoundedInt(self.builder.and_(tid, ir.Constant(I32, 31)), 0, 31)
+        return unsigned(self.place_of(name, axis))
 
     def of_UnaryOp(self, node):
         builder = self.builder
@@ -187,37 +182,34 @@ class Expressions:
     def call(self, node, want=None):
         """The value of a call: computed here, done by the threads together, or asked of Python."""
         name = ast.unparse(node.func)
-        if name in self.functions:
-            return self.routine(name, [self.value(a) for a in node.args])
-        if name in operations.INTEGERS:
-            return inlined(self, operations.INTEGERS[name], [self.value(a) for a in node.args])
-        if name in self.builtins:
-            return self.builtins[name](self, node, [self.value(a) for a in node.args])
         function = self.scope.get(name)
-        if isinstance(function, Intrinsic):
-            return self.intrinsic(node, name, function)
+        if isinstance(function, Intrinsic) and name not in BUILTINS:
+            return self.of_intrinsic(node, name, function)
+        values = list(map(self.value, node.args))
+        self.node = node
+        if name in self.functions:
+            return self.routine(name, values)
+        if name in operations.INTEGERS:
+            return inlined(self, operations.INTEGERS[name], values)
+        if name in BUILTINS:
+            return BUILTINS[name](self, name, *values)
         joint = COLLECTIVES.get(name.removeprefix("cuda."), 0) if name.startswith("cuda.") else 0
         if joint:  # of which machine code takes the operands out of the thread's words
-            given = [(self.word_of(a), types.uint32) for a in node.args]
+            given = [(self.word_of(value), types.uint32) for value in values]
         else:
-            given = [self.operand(self.value(a)) for a in node.args]
+            given = list(map(self.operand, values))
         result = RESULTS.get(name, want)
         if result is None:
             raise NotLowered(f"a result of {name}, whose type is not known here")
-        return self.ask(node, name, given, result, joint, None)
+        return self.asked(name, given, result, joint, None)
 
-    def intrinsic(self, node, name, function):
+    def of_intrinsic(self, node, name, function):
         if function.ptx and function.ptx.registers:
             raise NotLowered("accumulators of a warpgroup's product")
-        kinds = function.signature.args
+        kinds, result = function.signature.args, function.signature.return_type
         given = [(self.given(a, k), k) for a, k in zip(node.args, kinds, strict=True)]
-        if name in matrices.MATRICES or name in matrices.PRODUCTS:
-            result = function.signature.return_type
-            made = matrices.intrinsic(self, self.site(node), name, given, result)
-            return self.returned(made, result)
-        if write := in_place(name):
-            return self.held(write(self, *[v for v, _ in given]))
-        return self.ask(node, name, given, function.signature.return_type, COLLECTIVES.get(name, 0), None)
+        self.node = node
+        return self.returned(self.intrinsic(name, given, result, Static(name)), result)
 
     def given(self, node, kind):
         """An operand as a value of Numba's type."""
@@ -228,10 +220,9 @@ class Expressions:
             raise NotLowered(f"an operand that is no {kind}")
         return value
 
-    def word_of(self, node):
+    def word_of(self, value, width=32):
         """An operand as 32 bits."""
-        value = self.value(node)
-        return resized(self.builder, as_int(value), 32)
+        return resized(self.builder, as_int(value), width)
 
     def operand(self, value):
         """(value, Numba's type) for Python. Constants need no word."""
@@ -253,10 +244,9 @@ class Expressions:
             return Static(None), None  # local memory, which Python does not see
         return value, {I1: types.boolean, F32: types.float32, F64: types.float64}[value.type]
 
-    def ask(self, node, name, given, result, joint=0, apart=""):
-        """Have it done by the interpreter's model, or by the threads together if it is ``joint``."""
-        made = self.maker.request(self, Static(name), given, result, self.site(node), joint, apart)
-        return self.returned(made, result)
+    def asked(self, name, given, result, joint=0, apart=""):
+        """What the interpreter's model of that name returns, or the threads together if it is ``joint``."""
+        return self.returned(self.ask(Static(name), given, result, joint, apart), result)
 
     def returned(self, value, kind):
         if isinstance(kind, types.BaseTuple):
