@@ -87,7 +87,6 @@ class Body(Expressions):
 
     def statement(self, s):
         if isinstance(s, numba_ir.Del):
-            self.fresh.pop(s.value, None)
             return
         self.line, self.used = s.loc.line, True
         if isinstance(s, numba_ir.Assign):
@@ -115,12 +114,11 @@ class Body(Expressions):
         if isinstance(value, numba_ir.Arg):
             self.write(name, self.args[value.index])
         elif isinstance(value, (numba_ir.Const, numba_ir.Global, numba_ir.FreeVar)):
-            self.write(name, self.held(Static(value.value), self.kind(name)))
+            self.write(name, self.converted(Static(value.value), None, self.kind(name)))
         elif isinstance(value, numba_ir.Var):
             self.write(name, self.value_as(value.name, self.kind(name)))
         elif value.op != "phi":
-            made = self.expression(value, name)
-            self.write(name, self.held(made, self.kind(name)))
+            self.write(name, self.converted(self.expression(value, name), None, self.kind(name)))
 
     def terminator(self, s):
         if isinstance(s, numba_ir.Jump):

@@ -9,7 +9,6 @@ import re
 import numpy as np
 from llvmlite import ir
 from numba import cuda, types
-from numba.cuda import libdevice
 
 from .....compiler.inference import ir as numba_ir
 from .....device.ptx import Intrinsic
@@ -17,6 +16,7 @@ from ...native.codegen import accesses
 from ...native.codegen import ir_values as irv
 from ...native.codegen.arithmetic import extreme, library
 from ...native.codegen.coroutine import COLLECTIVES
+from ...native.codegen.float_functions import in_place
 from ...native.codegen.function_body import Builtins
 from ...native.runtime import layout
 from ...native.runtime.llvm_types import I32, I64
@@ -45,6 +45,8 @@ def call(body, c):
     if path == ("grid",) or path == ("gridsize",):
         return along(body, c, path[0])
     given = operands(body, c)
+    if path and path[0] == "libdevice" and (write := in_place(path[-1])):
+        return write(body, *[value for value, _ in given])
     if isinstance(function, np.ufunc):
         function = elementwise(function, c.signature.args)
         if function.of_arrays:
@@ -66,7 +68,7 @@ def operands(body, c):
     given = []
     for (value, actual), kind in zip(c.given, c.signature.args, strict=False):
         want = kind if irv.is_number(kind) else actual
-        given.append((body.held(body.converted(value, actual, want), want), types.unliteral(want)))
+        given.append((body.converted(value, actual, want), types.unliteral(want)))
     return given
 
 
@@ -110,19 +112,6 @@ def _extreme(body, c):
     given, kind = operands(body, c), types.unliteral(c.signature.return_type)
     values = [irv.convert(body.builder, v, k, kind) for v, k in given]
     return functools.reduce(lambda a, b: extreme(body.builder, c.function, a, b, kind), values)
-
-
-@builtin(libdevice.fminf, libdevice.fmaxf)
-def _float_extreme(body, c):
-    (left, kind), (right, _) = operands(body, c)
-    return extreme(body.builder, min if c.function is libdevice.fminf else max, left, right, kind)
-
-
-@builtin(libdevice.floorf, libdevice.fabsf)
-def _float_function(body, c):
-    (value, _), = operands(body, c)
-    name = "llvm.floor.f32" if c.function is libdevice.floorf else "llvm.fabs.f32"
-    return body.builder.call(body.maker.declared(name, value.type, [value.type]), [value])
 
 
 @builtin(abs)

@@ -44,28 +44,23 @@ class Expressions(Variables):
             raise irv.NotLowered(f"{fn.__name__} of {signature.args}")
         kinds, result = [types.unliteral(k) for k in signature.args], types.unliteral(signature.return_type)
         left, right = self.value_as(e.lhs.name, kinds[0]), self.value_as(e.rhs.name, kinds[1])
-        if kinds[0] != kinds[1] and isinstance(result, types.Integer) and arithmetic.wraps(fn):
-            left, right = (irv.convert(self.builder, *v, result) for v in ((left, kinds[0]), (right, kinds[1])))
-            kinds = [result, result]
-        divides = fn in (operator.floordiv, operator.mod) and isinstance(result, types.Integer)
-        if kinds[0] != kinds[1] and divides:
-            left, right = (self.not_negative(v, k) for v, k in zip((left, right), kinds, strict=True))
-            kinds = [types.uint64, types.uint64]
-        if kinds[0] != kinds[1]:
-            raise irv.NotLowered(f"{fn.__name__} of {kinds}")
+        kind, fit = kinds[0], irv.convert
+        if isinstance(result, types.Integer) and arithmetic.wraps(fn):
+            kind = result
+        elif kinds[0] != kinds[1]:
+            if fn not in (operator.floordiv, operator.mod) or not isinstance(result, types.Integer):
+                raise irv.NotLowered(f"{fn.__name__} of {kinds}")
+            kind, fit = types.uint64, self.not_negative
+        left, right = fit(self.builder, left, kinds[0], kind), fit(self.builder, right, kinds[1], kind)
         if fn in arithmetic.COMPARISONS:
-            return arithmetic.compare(self.builder, fn, left, right, kinds[0])
-        if result != kinds[0] and isinstance(result, types.Integer) and arithmetic.wraps(fn):
-            left, right = (irv.convert(self.builder, v, kinds[0], result) for v in (left, right))
-            kinds[0] = result
-        value = arithmetic.binary(self, fn, left, right, kinds[0])
-        return irv.convert(self.builder, value, kinds[0], result)
+            return arithmetic.compare(self.builder, fn, left, right, kind)
+        return irv.convert(self.builder, arithmetic.binary(self, fn, left, right, kind), kind, result)
 
-    def not_negative(self, value, kind):
-        """An integer as 64 bits without a sign; what is below zero is left to the interpreter."""
+    def not_negative(self, builder, value, kind, want):
+        """An integer as one without a sign; what is below zero is left to the interpreter."""
         if kind.signed:
-            self.bail_out_if(self.builder.icmp_signed("<", value, ir.Constant(value.type, 0)))
-        return irv.convert(self.builder, value, kind, types.uint64)
+            self.bail_out_if(builder.icmp_signed("<", value, value.type(0)))
+        return irv.convert(builder, value, kind, want)
 
     def of_inplace_binop(self, e, target):
         return self.of_binop(e, target, e.immutable_fn)
@@ -90,7 +85,7 @@ class Expressions(Variables):
     def of_build_tuple(self, e, target):
         kinds = self.kind(target).types
         parts = zip(e.items, kinds, strict=True)
-        return irv.Tuple([self.held(self.value_as(v.name, k), k) for v, k in parts])
+        return irv.Tuple([self.value_as(v.name, k) for v, k in parts])
 
     def of_exhaust_iter(self, e, target):
         value = self.read(e.value.name)
@@ -254,7 +249,7 @@ class Expressions(Variables):
             fields |= {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
             parts = [(*fields[f], k) for f, k in zip(signature.return_type.fields, signature.return_type.types,
                                                      strict=True)]  # fmt: skip
-            return irv.Tuple([self.held(self.converted(v, a, k), k) for v, a, k in parts])
+            return irv.Tuple([self.converted(v, a, k) for v, a, k in parts])
         function = self.constant_of(e.func.name)
         return native_calls.call(self, SimpleNamespace(
             function=function, args=e.args, given=given, kws=dict(e.kws), signature=signature, target=target,
@@ -276,9 +271,9 @@ class Expressions(Variables):
         for (name, parameter), kind in zip(form.parameters.items(), signature.args, strict=True):
             if parameter.kind is parameter.VAR_POSITIONAL:
                 parts = zip(given.get(name, ()), kind.types, strict=True)
-                args.append(irv.Tuple([self.held(self.converted(v, a, k), k) for (v, a), k in parts]))
+                args.append(irv.Tuple([self.converted(v, a, k) for (v, a), k in parts]))
             else:
-                value = self.converted(*given[name], kind) if name in given else irv.Static(parameter.default)
-                args.append(self.held(value, kind))
+                value = given.get(name, (irv.Static(parameter.default), None))
+                args.append(self.converted(*value, kind))
         value = self.maker.called(self, found, args)
         return self.converted(value, found.return_type, signature.return_type)

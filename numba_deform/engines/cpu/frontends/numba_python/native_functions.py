@@ -17,6 +17,7 @@ from ...native.runtime.llvm_types import I1, I32, I64
 from ...reports.call_sites import is_library
 from .native_body import Body
 
+HANDED = (*irv.VARIABLE, irv.Local)  # what an LLVM function is handed the parts of
 FEW = 16  # calls of routines by one function for which LLVM may keep its variables as numbers
 
 
@@ -28,11 +29,11 @@ class Function(Writer):
     def __init__(self, coroutine, found, args):
         self.coroutine, self.template = coroutine, _undefined(found.return_type)
         self.results = ir.LiteralStructType([I1, *(part.type for part in irv.leaves(self.template))])
-        kinds = [I64, I64, *(part.type for part in _handed(args))]
+        kinds = [I64, I64, *(part.type for part in irv.leaves(args, HANDED))]
         name = coroutine.module.get_unique_name(f"device.{found.function.__name__}")
         self.leaving, start = self.begin(coroutine.module, name, self.results, kinds, "leaving", "start")
         try:
-            self._write(found, _received(args, iter(self.function.args[2:])), start)
+            self._write(found, irv.rebuilt(args, iter(self.function.args[2:]), HANDED), start)
         except irv.NotLowered:
             del self.module.globals[name]
             raise
@@ -42,7 +43,7 @@ class Function(Writer):
         self.take_rows()
         self.builder.position_at_end(start)
         value = Body(self, found, args).lower()
-        if not irv.same_structure(value, self.template):
+        if irv.structure(value) != irv.structure(self.template):
             raise irv.NotLowered("a result that is not as its type says")
         self._return(0, irv.leaves(value))
         self.builder.position_at_end(self.leaving)
@@ -63,7 +64,7 @@ class Function(Writer):
     def call(self, writer, args):
         """The result of a call that ``writer`` writes."""
         rows = [writer.rows[name][1] for name in ("thread", "block")]
-        result = writer.builder.call(self.function, [*rows, *_handed(args)])
+        result = writer.builder.call(self.function, [*rows, *irv.leaves(args, HANDED)])
         parts = [writer.builder.extract_value(result, i) for i in range(len(self.results.elements))]
         if self.may_leave:
             writer.bail_out_if(parts[0])
@@ -86,14 +87,14 @@ class InlinedFunction:
 
     def __init__(self, coroutine, found, args, place):
         self.coroutine, builder, self.calls = coroutine, coroutine.builder, 0
-        self.slots = [(coroutine.slot(part.type), part.type) for part in irv.leaves(irv.Tuple(args))]
+        self.slots = [(coroutine.slot(part.type), part.type) for part in irv.leaves(args)]
         self.caller = coroutine.slot(I32)
         self.start, never = coroutine.blocks(found.function.__name__, "never")
         with builder.goto_block(self.start):
             loaded = iter([builder.load(slot, typ=kind) for slot, kind in self.slots])
-            self.body = Body(coroutine, found, irv.rebuilt(irv.Tuple(args), loaded).parts, place)
+            self.body = Body(coroutine, found, irv.rebuilt(args, loaded), place)
             result = self.body.lower()
-            self.again = set(_arrays(result)) <= set(_arrays(irv.Tuple(args)))  # a new array is a call's own
+            self.again = _arrays(result) <= _arrays(args)  # a new array is a call's own
             self.ways_back = builder.switch(builder.load(self.caller, typ=I32), never)
         with builder.goto_block(never):
             builder.unreachable()
@@ -101,7 +102,7 @@ class InlinedFunction:
     def call(self, args):
         """The result of a call."""
         builder = self.coroutine.builder
-        for (slot, _), part in zip(self.slots, irv.leaves(irv.Tuple(args)), strict=True):
+        for (slot, _), part in zip(self.slots, irv.leaves(args), strict=True):
             builder.store(part, slot)
         number, (after,) = ir.Constant(I32, self.calls), self.coroutine.blocks("after")
         self.calls += 1
@@ -125,7 +126,7 @@ class NumbaCoroutine(Coroutine):
 
     def function_of(self, found, args):
         """The :class:`Function` for a call; None if there can be none."""
-        key = found, _shape_of(irv.Tuple(args), lambda array: (array.shape, array.kind))
+        key = found, irv.structure(args, lambda array: (array.shape, array.kind))
         if key not in self.functions:
             try:
                 self.functions[key] = Function(self, found, args)
@@ -139,7 +140,7 @@ class NumbaCoroutine(Coroutine):
         if function:
             return function.call(self, args)
         place = caller.site() if is_library(found.function, self.found.function) else None
-        key = found, place, _shape_of(irv.Tuple(args), lambda array: array)
+        key = found, place, irv.structure(args)
         caller.spill()
         self.named_barrier_calls[caller] += 1
         routine = self.routines.get(key)
@@ -157,42 +158,9 @@ class NumbaCoroutine(Coroutine):
                 self.fill(slot, 0, irv.size_of(kind), volatile=True)
 
 
-def _shape_of(value, of_array):
-    """What of a value is known when machine code is made, and cannot be handed over; of a local array that is
-    ``of_array``."""
-    if isinstance(value, irv.Tuple):
-        return tuple(_shape_of(part, of_array) for part in value.parts)
-    if isinstance(value, irv.Local):
-        return of_array(value)
-    if isinstance(value, irv.View):
-        return irv.View, len(value.shape), value.kind
-    if isinstance(value, irv.Element):
-        return irv.Element, _shape_of(value.view, of_array)
-    return str(value.type) if isinstance(value, ir.Value) else value
-
-
 def _arrays(value):
-    """The local arrays that a value has."""
-    if isinstance(value, irv.Tuple):
-        return [array for part in value.parts for array in _arrays(part)]
-    return [value] if isinstance(value, irv.Local) else []
-
-
-def _handed(args):
-    """The numbers and pointers that an LLVM function is called with."""
-    return [part for value in args for part in (
-        _handed(value.parts) if isinstance(value, irv.Tuple)
-        else [value.data, value.written] if isinstance(value, irv.Local) else irv.leaves(value)
-    )]  # fmt: skip
-
-
-def _received(args, parts):
-    """The arguments, made of such parts."""
-    return [
-        irv.Tuple(_received(value.parts, parts)) if isinstance(value, irv.Tuple)
-        else irv.Local(next(parts), next(parts), value.shape, value.kind) if isinstance(value, irv.Local)
-        else irv.rebuilt(value, parts) for value in args
-    ]  # fmt: skip
+    """The pointers of the local arrays that a value has."""
+    return set(irv.leaves(value, HANDED)) - set(irv.leaves(value))
 
 
 def _undefined(kind):

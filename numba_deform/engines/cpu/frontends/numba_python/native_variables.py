@@ -49,7 +49,7 @@ class Variables(FunctionBody):
     def write(self, name, value):
         """Set a variable."""
         if not irv.leaves(value):
-            if name in self.known and not irv.same_structure(self.known[name], value):
+            if name in self.known and irv.structure(self.known[name]) != irv.structure(value):
                 raise irv.NotLowered(f"{name} is one of several")
             self.known[name] = value
             return
@@ -77,7 +77,7 @@ class Variables(FunctionBody):
         if name not in self.slots:
             self._make_slots(name, value)
         old, slots = self.slots[name]
-        if not irv.same_structure(old, value):
+        if irv.structure(old) != irv.structure(value):
             raise irv.NotLowered(f"{name} is one of several")
         for (slot, _), part in zip(slots, irv.leaves(value), strict=True):
             self.builder.store(part, slot)
@@ -90,9 +90,11 @@ class Variables(FunctionBody):
         return self.converted(self.read(name), self.kind(name), want)
 
     def converted(self, value, kind, want):
-        """A value of one type as another."""
+        """A value of one type as another, a number that is known as a value too."""
         if isinstance(value, irv.Static) and irv.is_number(want):
             return irv.constant(value.value, want)
+        if isinstance(value, irv.Static) and value.value is None:
+            return None
         if isinstance(value, ir.Value) and irv.is_number(kind) and irv.is_number(want):
             return irv.convert(self.builder, value, kind, want)
         if isinstance(value, irv.Tuple) and all(isinstance(k, types.BaseTuple) for k in (want, kind)):
@@ -117,15 +119,6 @@ class Variables(FunctionBody):
         if isinstance(kind, types.Literal):
             return kind.literal_value
         raise irv.NotLowered(f"{name} is no constant")
-
-    @staticmethod
-    def held(value, kind):
-        """A number that is known, as a value of its type."""
-        if isinstance(value, irv.Static) and irv.is_number(kind):
-            return irv.constant(value.value, kind)
-        if isinstance(value, irv.Static) and value.value is None:
-            return None
-        return value
 
     def site(self):
         return self.maker.site(self.found, self.line, self.used) if self.place is None else self.place

@@ -11,6 +11,7 @@ from numba import types
 from ......device.ptx import Intrinsic
 from ....native.codegen.arithmetic import compare
 from ....native.codegen.coroutine import COLLECTIVES
+from ....native.codegen.float_functions import in_place
 from ....native.codegen.function_body import PLACES, Builtins, FunctionBody
 from ....native.codegen.ir_values import NotLowered, Static, Tuple
 from ....native.runtime.llvm_types import F32, F64, I1
@@ -193,6 +194,8 @@ class Expressions(FunctionBody):
             return inlined(self, operations.INTEGERS[name], values)
         if name in BUILTINS:
             return BUILTINS[name](self, name, *values)
+        if write := in_place(name):
+            return write(self, *values)
         joint = COLLECTIVES.get(name.removeprefix("cuda."), 0) if name.startswith("cuda.") else 0
         if joint:  # of which machine code takes the operands out of the thread's words
             given = [(self.word_of(value), types.uint32) for value in values]
