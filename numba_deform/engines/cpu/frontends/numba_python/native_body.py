@@ -35,8 +35,8 @@ class Body(Expressions):
         self.doubtful = self._doubtful()
         for name in self.doubtful:
             self._make_slots(f"{name} is unset", ir.Constant(I1, ir.Undefined))
-        for number, label in enumerate(self.order):
-            self.number = number
+        for position, label in enumerate(self.order):
+            self.position = position
             self.fresh.clear()
             self.builder.position_at_end(self.blocks[label])
             block = self.found.ir.blocks[label]
@@ -88,7 +88,7 @@ class Body(Expressions):
     def statement(self, s):
         if isinstance(s, numba_ir.Del):
             return
-        self.line, self.used = s.loc.line, True
+        self.number, self.used = s.loc.line, True
         if isinstance(s, numba_ir.Assign):
             self.assign(s)
         elif isinstance(s, (numba_ir.SetItem, numba_ir.StaticSetItem, numba_ir.SetAttr)):
@@ -142,7 +142,7 @@ class Body(Expressions):
             raise NotLowered(type(s).__name__)
 
     def jump(self, label):
-        if self.order.index(label) <= self.number:
+        if self.order.index(label) <= self.position:
             self.maker.emit_back_edge()
         self.builder.branch(self.blocks[label])
 

@@ -118,11 +118,8 @@ class NumbaCoroutine(Coroutine):
 
     def __init__(self, module, found):
         self.found = found
-        self.functions, self.routines, self.named_barrier_calls = {}, {}, Counter()  # callers: of routines
-        super().__init__(module, found.args)
-
-    def statements(self, args):
-        return Body(self, self.found, args).lower()
+        self.functions, self.routines, self.routine_calls = {}, {}, Counter()  # by Body
+        super().__init__(module, found.args, lambda maker, args: Body(maker, found, args).lower())
 
     def function_of(self, found, args):
         """The :class:`Function` for a call; None if there can be none."""
@@ -142,7 +139,7 @@ class NumbaCoroutine(Coroutine):
         place = caller.site() if is_library(found.function, self.found.function) else None
         key = found, place, irv.structure(args)
         caller.spill()
-        self.named_barrier_calls[caller] += 1
+        self.routine_calls[caller] += 1
         routine = self.routines.get(key)
         if routine is None:
             routine = InlinedFunction(self, found, args, place)
@@ -153,7 +150,7 @@ class NumbaCoroutine(Coroutine):
     def pin_to_memory(self):
         """Keep the variables of those who often call routines in memory. To LLVM it seems that a routine may
         return to any of its callers, so that each number would be handed on by all of them."""
-        for caller, calls in self.named_barrier_calls.items():
+        for caller, calls in self.routine_calls.items():
             for slot, kind in caller.variables() if calls > FEW else ():
                 self.fill(slot, 0, irv.size_of(kind), volatile=True)
 

@@ -13,8 +13,8 @@ numba_ir = inference.ir
 
 
 class Variables(FunctionBody):
-    """What a function's variables hold. ``line`` is that of the statement, ``used`` whether something takes the
-    value of its call, ``place`` the call site that a library's function stands for."""
+    """What a function's variables hold. ``number`` is that of the statement's node, ``used`` whether something
+    takes the value of its call, ``place`` the call site that a library's function stands for."""
 
     def kind(self, name):
         return self.found.typemap[name]
@@ -121,4 +121,8 @@ class Variables(FunctionBody):
         raise irv.NotLowered(f"{name} is no constant")
 
     def site(self):
-        return self.maker.site(self.found, self.line, self.used) if self.place is None else self.place
+        if self.place is not None:
+            return self.place
+        function, number = self.found.function, self.number
+        line = self.found.lines.get(number, function.__code__.co_firstlineno)
+        return self.maker.site(function, number, self.used, line)

@@ -55,7 +55,7 @@ def _region(body, space, address, size):
     """(the row of what is at an address of 32 or 64 bits, or 0; the address in 64; what an access costs)"""
     builder, maker = body.builder, body.maker
     wide = address if address.type == I64 else builder.zext(address, I64)
-    low, costs = builder.and_(wide, I64(0xFFFFFFFF)), (F64(COST.shared_access), F64(COST.global_access))
+    costs = F64(COST.shared_access), F64(COST.global_access)
 
     def in_global():
         return maker.check("find", wide, I64(size), thread=False)
@@ -65,9 +65,10 @@ def _region(body, space, address, size):
         return builder.select(is_not_zero(builder, odd), I64(0), maker.word("block", layout.SHARED, I64))
 
     if isinstance(space, str):
-        return (in_shared(), low, costs[0]) if space == "shared" else (in_global(), wide, costs[1])
+        return (in_shared(), wide, costs[0]) if space == "shared" else (in_global(), wide, costs[1])
     shared = is_not_zero(builder, builder.and_(wide, I64(space)))
     region = maker.emit_if_else(shared, in_shared, in_global)
+    low = builder.and_(wide, I64(0xFFFFFFFF))
     return region, builder.select(shared, low, wide), builder.select(shared, *costs)
 
 

@@ -69,10 +69,10 @@ class Request:
 
 
 class Coroutine(Writer):
-    """A kernel's thread, with arguments of Numba's types ``kinds``. A front end says what it does:
-    ``statements`` writes that, and returns nothing; ``pin_to_memory`` is called where the thread begins."""
+    """A kernel's thread, with arguments of Numba's types ``kinds``. A front end says what it does: its function
+    ``statements(coroutine, args)`` writes that, and returns nothing."""
 
-    def __init__(self, module, kinds):
+    def __init__(self, module, kinds, statements):
         self.requests, self.sites, self.numbers, self.checks = [], [], {}, check_functions()
         self.kinds = kinds
         self.apart = {}  # what tells those apart that must not meet -> its number
@@ -86,8 +86,7 @@ class Coroutine(Writer):
         first, = self.blocks("held")
         self.builder.position_at_end(first)
         self.suspend()
-        args = iter(self._arguments(kinds))
-        assert not leaves(self.statements(list(args)))
+        assert not leaves(statements(self, self._arguments(kinds)))
         self._end(layout.ENDED)
         self.builder.position_at_end(begun)
         self.pin_to_memory()
@@ -97,6 +96,9 @@ class Coroutine(Writer):
         self._finish()
         self.builder.position_at_end(self.entry)
         self.builder.branch(start)
+
+    def pin_to_memory(self):
+        """Called where the thread begins, when all is written."""
 
     # --- the coroutine's frame ----------------------------------------------------------------------
     def _begin(self):
@@ -262,11 +264,12 @@ class Coroutine(Writer):
         self.builder.position_at_end(following)
 
     # --- where things stand -------------------------------------------------------------------------
-    def site(self, found, number, used):
-        key = found.function, number, used
+    def site(self, function, number, used, line):
+        """The number of a call site, which is number ``number`` of those of a function; see ``site_of``."""
+        key = function, number, used
         if key not in self.numbers:
             self.numbers[key] = len(self.sites)
-            self.sites.append(site_of(*key, found.lines.get(number, found.function.__code__.co_firstlineno)))
+            self.sites.append(site_of(*key, line))
         return self.numbers[key]
 
 

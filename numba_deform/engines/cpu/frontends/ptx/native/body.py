@@ -18,13 +18,6 @@ FLOATS = {"pred": I1, "f32": F32, "f64": F64}
 NUMBERS = {F32: types.float32, F64: types.float64, I1: types.boolean}
 
 
-class SourceLines:
-    """What ``Coroutine.site`` asks of a function: line n of its text is line n."""
-
-    def __init__(self, function, count):
-        self.function, self.lines = function, {n: n for n in range(1, count + 1)}
-
-
 class JumpTargets:
     """Where jumps of one function go: its cases, the one that is being written, the loop inside it."""
 
@@ -33,28 +26,28 @@ class JumpTargets:
 
 
 class Body(Expressions):
-    """The statements of a kernel's text, whose parameters are ``args``. ``registers``: the PTX types of names,
-    ``held``: the names of variables of the module."""
+    """The statements of a ``PtxKernel``'s text, whose parameters are ``args``."""
 
-    def __init__(self, maker, tree, found, args, registers, held):
-        self.maker, self.builder, self.found = maker, maker.builder, found
-        self.scope = found.function.__globals__
-        self.kinds = {name: FLOATS.get(kind) or ir.IntType(bits_of(kind)) for name, kind in registers.items()}
+    def __init__(self, maker, kernel, args):
+        self.maker, self.builder, self.function = maker, maker.builder, kernel.plain
+        self.tree, = ast.parse("\n".join(line for line, _ in kernel.lines)).body
+        self.scope, registers = kernel.plain.__globals__, kernel.registers.items()
+        self.kinds = {name: FLOATS.get(kind) or ir.IntType(bits_of(kind)) for name, kind in registers}
         self.slots, self.functions, self.frames, self.target = {}, {}, [], None
         self.is_set = {}  # registers that may be read before they are set -> the slot of whether they are
         self.dropped = None  # the call whose result nobody takes
-        names = [a.arg for a in tree.args.args]
+        names = [a.arg for a in self.tree.args.args]
         self.bound = {n: self.held(v) for n, v in zip(names, args, strict=True)}
-        for name in held:
+        for name, *_ in kernel.held:
             made = maker.request(Static(f"{name}.address"), [], types.uint64, 0, layout.SHARED_ARRAY)
             self.bound[f"{name}.address"] = unsigned(made)
-        self.tree = tree
 
     def lower(self):
         self.routine_body(self.tree.body)
 
     def site(self):
-        return self.maker.site(self.found, self.node.lineno, self.node is not self.dropped)
+        line = self.node.lineno
+        return self.maker.site(self.function, line, self.node is not self.dropped, line)
 
     def slot(self, name):
         if name not in self.slots:

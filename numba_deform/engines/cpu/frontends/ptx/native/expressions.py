@@ -140,16 +140,15 @@ class Expressions(FunctionBody):
         return self.builder.select(condition, a, b)
 
     def of_Compare(self, node):
-        (sign,), (right,) = node.ops, node.comparators
+        (sign,), (right,) = (SIGNS[type(op).__name__] for op in node.ops), node.comparators
         a, b = self.value(node.left, types.uint64), self.value(right)
         if isinstance(a, Static) and isinstance(b, Static):
             return ir.Constant(I1, a.value == b.value)
         if isinstance(a, BoundedInt) or a.type == I1:
-            return numbers.compared(self.builder, SIGNS[type(sign).__name__], as_int(a), as_int(b))
+            return numbers.compared(self.builder, sign, as_int(a), as_int(b))
         if isinstance(b, BoundedInt):
             raise NotLowered("a float compared with an integer")
-        kind = types.float32 if a.type == F32 else types.float64
-        return compare(self.builder, numbers.COMPARES[SIGNS[type(sign).__name__]], a, b, kind)
+        return compare(self.builder, numbers.OPERATORS[sign], a, b, types.float64)
 
     def of_BinOp(self, node):
         name = type(node.op).__name__

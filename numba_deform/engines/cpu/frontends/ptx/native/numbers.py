@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from ....native.codegen.arithmetic import COMPARISONS
 from ....native.codegen.ir_values import NotLowered
 from ....native.runtime.llvm_types import I1
 
+OPERATORS = {sign: function for function, sign in COMPARISONS.items()}
 WIDTHS = (1, 8, 16, 32, 64, 128)
-COMPARES = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
-            ">=": operator.ge}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def united(builder, *numbers):
 def compared(builder, sign, left, right):
     """The truth of a comparison."""
     if left.constant is not None and right.constant is not None:
-        return ir.Constant(I1, COMPARES[sign](left.constant, right.constant))
+        return I1(OPERATORS[sign](left.constant, right.constant))
     (a, b), signed, _, _ = united(builder, left, right)
     return (builder.icmp_signed if signed else builder.icmp_unsigned)(sign, a, b)
 
