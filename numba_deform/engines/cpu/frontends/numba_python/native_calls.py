@@ -26,23 +26,20 @@ from .typed_code import BITS
 
 BUILTINS = Builtins()  # each is (body, call) -> value
 builtin = BUILTINS.note
+PER_BLOCK = {"grid": "blockIdx", "gridsize": "gridDim"}  # what the size of a block is multiplied by
 
 
 def call(body, c):
     """The value of a call of what is no device function. ``c`` has the values, and Numba's signature."""
     function = c.function
-    try:
-        known = BUILTINS.get(function)
-    except TypeError:
-        known = None
-    if known:
-        return known(body, c)
+    if function in BUILTINS:
+        return BUILTINS[function](body, c)
     if isinstance(function, Intrinsic):
         return intrinsic(body, c, function)
     path = PATHS.get(id(function))
     if path in (("local", "array"), ("shared", "array")):
         return array(body, c, path[0])
-    if path == ("grid",) or path == ("gridsize",):
+    if path and path[0] in PER_BLOCK:
         return along(body, c, path[0])
     given = operands(body, c)
     if path and path[0] == "libdevice" and (write := in_place(path[-1])):
@@ -119,10 +116,7 @@ def _abs(body, c):
     (value, kind), = operands(body, c)
     if isinstance(kind, types.Float):
         return library(body, "fabs", value)
-    zero = ir.Constant(value.type, 0)
-    negative = body.builder.icmp_signed("<", value, zero)
-    if kind.signed:
-        value = body.builder.select(negative, body.builder.neg(value), value)
+    value = library(body, "abs", value) if kind.signed else value
     return irv.convert(body.builder, value, kind, c.signature.return_type)
 
 
@@ -139,20 +133,15 @@ def _len(body, c):
 
 def along(body, c, name):
     """``cuda.grid`` and ``cuda.gridsize``."""
-    dimensions, word, kind = body.constant_of(c.args[0].name), body.maker.word, c.signature.return_type
-    if dimensions not in (1, 2, 3):
-        raise irv.NotLowered("cuda.grid")
-    values = []
-    for i in range(dimensions):
-        size = word("block", layout.BLOCK_DIM_X + i, I64)
+    kind, values = c.signature.return_type, []
+    kinds = kind.types if isinstance(kind, types.BaseTuple) else [kind]
+    for axis, one in zip("xyz", kinds, strict=False):
+        size, other = (body.place_of(n, axis, I64) for n in ("blockDim", PER_BLOCK[name]))
+        value = body.builder.mul(size, other)
         if name == "grid":
-            number = body.builder.mul(word("block", layout.BLOCK_X + i, I64), size)
-            value = body.builder.add(word("thread", layout.THREAD_X + i, I64), number)
-        else:
-            value = body.builder.mul(size, word("block", layout.GRID_DIM_X + i, I64))
-        one = kind if dimensions == 1 else kind.types[i]
+            value = body.builder.add(value, body.place_of("threadIdx", axis, I64))
         values.append(irv.convert(body.builder, value, types.int64, one))
-    return values[0] if dimensions == 1 else irv.Tuple(values)
+    return irv.Tuple(values) if isinstance(kind, types.BaseTuple) else values[0]
 
 
 def array(body, c, space):

@@ -13,7 +13,7 @@ from numba import types
 from ...native.codegen import ir_values as irv
 from ...native.codegen.coroutine import Coroutine
 from ...native.codegen.writer import Writer
-from ...native.runtime.llvm_types import I1, I32, I64
+from ...native.runtime.llvm_types import I1, I32
 from ...reports.call_sites import is_library
 from .native_body import Body
 
@@ -29,31 +29,24 @@ class Function(Writer):
     def __init__(self, coroutine, found, args):
         self.coroutine, self.template = coroutine, _undefined(found.return_type)
         self.results = ir.LiteralStructType([I1, *(part.type for part in irv.leaves(self.template))])
-        kinds = [I64, I64, *(part.type for part in irv.leaves(args, HANDED))]
+        kinds = [part.type for part in irv.leaves(args, HANDED)]
         name = coroutine.module.get_unique_name(f"device.{found.function.__name__}")
-        self.leaving, start = self.begin(coroutine.module, name, self.results, kinds, "leaving", "start")
+        self.leaving, = self.begin(coroutine.module, name, self.results, kinds, "leaving", "start")
+        self.function.linkage = "internal"
         try:
-            self._write(found, irv.rebuilt(args, iter(self.function.args[2:]), HANDED), start)
+            value = Body(self, found, irv.rebuilt(args, iter(self.function.args[2:]), HANDED)).lower()
+            if irv.structure(value) != irv.structure(self.template):
+                raise irv.NotLowered("a result that is not as its type says")
         except irv.NotLowered:
             del self.module.globals[name]
             raise
-
-    def _write(self, found, args, start):
-        self.function.linkage = "internal"
-        self.take_rows()
-        self.builder.position_at_end(start)
-        value = Body(self, found, args).lower()
-        if irv.structure(value) != irv.structure(self.template):
-            raise irv.NotLowered("a result that is not as its type says")
         self._return(0, irv.leaves(value))
         self.builder.position_at_end(self.leaving)
         self._return(1, [])
-        self.builder.position_at_end(self.entry)
-        self.builder.branch(start)
 
     def _return(self, leaves_it, values):
         result = ir.Constant(self.results, ir.Undefined)
-        for i, value in enumerate([ir.Constant(I1, leaves_it), *values]):
+        for i, value in enumerate([I1(leaves_it), *values]):
             result = self.builder.insert_value(result, value, i)
         self.builder.ret(result)
 

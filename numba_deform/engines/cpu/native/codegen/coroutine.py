@@ -76,11 +76,9 @@ class Coroutine(Writer):
         self.requests, self.sites, self.numbers, self.checks = [], [], {}, check_functions()
         self.kinds = kinds
         self.apart = {}  # what tells those apart that must not meet -> its number
-        self.leaving, self.last, self.suspended, self.cleanup, start = self.begin(
-            module, ENTRY, POINTER, [I64, I64], "leaving", "last", "suspended", "cleanup", "start"
+        self.leaving, self.last, self.suspended, self.cleanup = self.begin(
+            module, ENTRY, POINTER, [], "leaving", "last", "suspended", "cleanup", "start"
         )
-        self.take_rows()
-        self.builder.position_at_end(start)
         self._begin()
         begun = self.builder.block
         first, = self.blocks("held")
@@ -94,8 +92,6 @@ class Coroutine(Writer):
         self.builder.position_at_end(self.leaving)
         self._end(layout.BAILED)
         self._finish()
-        self.builder.position_at_end(self.entry)
-        self.builder.branch(start)
 
     def pin_to_memory(self):
         """Called where the thread begins, when all is written."""

@@ -113,7 +113,7 @@ def structure(value, of_array=lambda array: array):
         return type(value), structure(list(vars(value).values()), of_array)
     if isinstance(value, Local):
         return of_array(value)
-    return str(value.type) if isinstance(value, ir.Value) else value
+    return value.type if isinstance(value, ir.Value) else value
 
 
 @functools.cache

@@ -12,12 +12,17 @@ class Writer:
     """Builds one LLVM ``function`` of ``module``. Its variables are allocated in the block ``entry``."""
 
     def begin(self, module, name, result, kinds, *blocks):
-        """Make the function with empty blocks; the last of them comes after ``entry``."""
+        """Make the function, whose first parameters are the addresses of the thread's and the block's row, with
+        empty blocks; the last of them comes after ``entry``, and is where code is written first."""
         self.module = module
-        self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
+        self.function = ir.Function(module, ir.FunctionType(result, [I64, I64, *kinds]), name)
         self.entry, *made = self.blocks("entry", *blocks)
         self.builder = ir.IRBuilder(self.entry)
-        return made
+        pairs = zip(("thread", "block"), self.function.args, strict=False)
+        self.rows = {name: (self.builder.inttoptr(row, POINTER), row) for name, row in pairs}
+        self.builder.branch(made[-1])
+        self.builder.position_at_end(made[-1])
+        return made[:-1]
 
     def blocks(self, *names):
         """New basic blocks."""
@@ -48,11 +53,6 @@ class Writer:
 
     def _word(self, row, number):
         return self.builder.gep(self.rows[row][0], [ir.Constant(I64, number)], source_etype=I64)
-
-    def take_rows(self):
-        """The thread's and the block's row, whose addresses are the function's first parameters."""
-        pairs = zip(("thread", "block"), self.function.args, strict=False)
-        self.rows = {name: (self.builder.inttoptr(row, POINTER), row) for name, row in pairs}
 
     def bail_out_if(self, condition):
         following, = self.blocks("stays")

@@ -119,20 +119,19 @@ class Expressions(FunctionBody):
             return builder.not_(self.truth(node.operand))
         value = self.value(node.operand)
         if isinstance(value, BoundedInt) or value.type == I1:
-            minus = numbers.calculated(builder, "Sub", constant(0), as_int(value))
-            if isinstance(node.op, ast.Invert):
-                return numbers.calculated(builder, "Sub", minus, constant(1))
-            return minus
+            of = constant(-1 if isinstance(node.op, ast.Invert) else 0)  # ~x is -1 - x
+            return numbers.calculated(builder, "Sub", of, as_int(value))
         return builder.fneg(value)
 
     def of_BoolOp(self, node):
-        parts, join = list(map(self.truth, node.values)), "and_" if isinstance(node.op, ast.And) else "or_"
-        for part in parts[1:]:
-            parts[0] = getattr(self.builder, join)(parts[0], part)
-        return parts[0]
+        join = self.builder.and_ if isinstance(node.op, ast.And) else self.builder.or_
+        return functools.reduce(join, map(self.truth, node.values))
 
     def of_IfExp(self, node):
-        return self.choice(self.truth(node.test), self.value(node.body), self.value(node.orelse))
+        test = self.truth(node.test)
+        if isinstance(test, ir.Constant):
+            return self.value(node.body if test.constant else node.orelse)
+        return self.choice(test, self.value(node.body), self.value(node.orelse))
 
     def choice(self, condition, a, b):
         if isinstance(a, BoundedInt) or isinstance(b, BoundedInt):
@@ -190,7 +189,7 @@ class Expressions(FunctionBody):
         if name in self.functions:
             return self.routine(name, values)
         if name in operations.INTEGERS:
-            return inlined(self, operations.INTEGERS[name], values)
+            return Inlined(self, operations.INTEGERS[name], values).result
         if name in BUILTINS:
             return BUILTINS[name](self, name, *values)
         if write := in_place(name):
@@ -231,8 +230,8 @@ class Expressions(FunctionBody):
         if isinstance(value, BoundedInt):
             if value.constant is not None:
                 return Static(value.constant), None
-            width = 32 if numbers.width_of(value.low, value.high) <= 32 else 64
-            if numbers.width_of(value.low, value.high) > 64:
+            width = max(numbers.width_of(value.low, value.high), 32)
+            if width > 64:
                 raise NotLowered("an operand of more than 64 bits")
             kind = types.Integer.from_bitwidth(width, value.low < 0)
             return resized(self.builder, value, width), kind
@@ -260,14 +259,16 @@ class Expressions(FunctionBody):
 
 
 class Inlined(Expressions):
-    """The statements of a function of integers (``operations.INTEGERS``), where it is called. Loops are written
-    out; conditions of statements are constants."""
+    """A function of integers (``operations.INTEGERS``), computed where it is called: ``result`` is what it
+    returns. Loops are written out; conditions of statements are constants."""
 
     kinds = functions = {}
 
-    def __init__(self, body, scope, bound):
-        self.maker, self.builder, self.scope, self.bound = body.maker, body.builder, scope, bound
-        self.result = None
+    def __init__(self, body, function, values):
+        self.maker, self.builder, self.scope, self.result = body.maker, body.builder, function.__globals__, None
+        tree = _tree(function)
+        self.bound = {a.arg: value for a, value in zip(tree.args.args, values, strict=True)}
+        self.statements(tree.body)
 
     def statements(self, nodes):
         for node in nodes:
@@ -283,11 +284,10 @@ class Inlined(Expressions):
                 value = self.joined(type(node.op).__name__, self.bound[node.target.id], self.value(node.value))
                 self.bound[node.target.id] = value
             elif isinstance(node, ast.Assign):
-                target, = node.targets
-                many = isinstance(target, ast.Tuple)
-                names, values = (target.elts, node.value.elts) if many else ([target], [node.value])
-                values = list(map(self.value, values))
-                self.bound |= zip((n.id for n in names), values, strict=True)
+                (target,), value = node.targets, self.value(node.value)
+                many = isinstance(value, Tuple)
+                names, values = (target.elts, value.parts) if many else ([target], [value])
+                self.bound |= {name.id: part for name, part in zip(names, values, strict=True)}
 
     def of_Name(self, node):
         return self.bound[node.id] if node.id in self.bound else constant(self.scope[node.id])
@@ -295,22 +295,7 @@ class Inlined(Expressions):
     def of_BinOp(self, node):
         return self.joined(type(node.op).__name__, self.value(node.left), self.value(node.right))
 
-    def of_IfExp(self, node):
-        test = self.truth(node.test)
-        if isinstance(test, ir.Constant):
-            return self.value(node.body if test.constant else node.orelse)
-        return self.choice(test, self.value(node.body), self.value(node.orelse))
-
 
 @functools.cache
 def _tree(function):
     return ast.parse(inspect.getsource(function)).body[0]
-
-
-def inlined(body, function, values):
-    """What a function of ``operations.INTEGERS`` returns, computed in place."""
-    tree = _tree(function)
-    names = (a.arg for a in tree.args.args)
-    made = Inlined(body, function.__globals__, dict(zip(names, values, strict=True)))
-    made.statements(tree.body)
-    return made.result

@@ -11,7 +11,7 @@ from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, I1, I32, I64, POINTER
 from ..operations import LOCAL, SHARED, source_of
 from ..semantics.memory import CLUSTER
-from .expressions import inlined
+from .expressions import Inlined
 from .functions import builtin
 from .numbers import BoundedInt, as_int, compared, constant, unsigned
 
@@ -101,7 +101,7 @@ def _wherever(body, space, address, buffer, size, elsewhere, here):
 @builtin("shuffle")
 def _shuffle(body, name, mode, value, b, c, mask):
     """(the value of another lane, whether there is one): the source is found here."""
-    source, inside = inlined(body, source_of, [mode, BoundedInt(body.lane(), 0, 31), b, c]).parts
+    source, inside = Inlined(body, source_of, [mode, BoundedInt(body.lane(), 0, 31), b, c]).result.parts
     given = [(body.word_of(v), types.uint32) for v in (mask, value, source)]
     return Tuple([body.asked(name, given, types.uint32, layout.SHUFFLE, f"shfl.{mode.value}"), inside])
 
