@@ -231,25 +231,24 @@ class Expressions(Variables):
 
     def of_call(self, e, target):
         signature, called, self.used = self.found.calltypes[e], self.kind(e.func.name), self.is_used(target)
-        given = [(self.read(v.name), self.kind(v.name)) for v in e.args]
+        given, named = list(map(self.typed, e.args)), {name: self.typed(v) for name, v in e.kws}
         if e.vararg is not None:
-            starred, kinds = self.read(e.vararg.name), self.kind(e.vararg.name)
+            starred, kinds = self.typed(e.vararg)
             if not isinstance(starred, irv.Tuple):
                 raise irv.NotLowered("a starred argument that is no tuple")
             given += zip(starred.parts, kinds.types, strict=True)
         if isinstance(called, types.NumberClass):
-            return self.converted(self.read(e.args[0].name), self.kind(e.args[0].name), signature.return_type)
+            return self.converted(*given[0], signature.return_type)
         if isinstance(called, types.BoundFunction):
             raise irv.NotLowered(f"the method {called}")
         if not is_modelled(getattr(called, "typing_key", None)):
             if found := inference.inferred_call(called, signature):
-                return self.device_function(found, e, given, signature)
+                args = self.bound(found.function, given, named, signature.args)
+                value = self.maker.called(self, found, args)
+                return self.converted(value, found.return_type, signature.return_type)
         if isinstance(called, types.NamedTupleClass):
-            fields = dict(zip(signature.return_type.fields, given, strict=False))
-            fields |= {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
-            parts = [(*fields[f], k) for f, k in zip(signature.return_type.fields, signature.return_type.types,
-                                                     strict=True)]  # fmt: skip
-            return irv.Tuple([self.converted(v, a, k) for v, a, k in parts])
+            kinds = signature.return_type.types
+            return irv.Tuple(self.bound(called.instance_class, given, named, kinds))
         function = self.constant_of(e.func.name)
         return native_calls.call(self, SimpleNamespace(
             function=function, args=e.args, given=given, kws=dict(e.kws), signature=signature, target=target,
@@ -263,17 +262,19 @@ class Expressions(Variables):
             self.found.used = Counter(names)
         return self.found.used[name] > 1
 
-    def device_function(self, found, e, given, signature):
-        """A call of a device function."""
-        form = inspect.signature(found.function)
-        named = {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
-        given, args = form.bind(*given, **named).arguments, []
-        for (name, parameter), kind in zip(form.parameters.items(), signature.args, strict=True):
+    def typed(self, variable):
+        """(its value, Numba's type of it)"""
+        return self.read(variable.name), self.kind(variable.name)
+
+    def bound(self, function, given, named, kinds):
+        """The arguments of a call of a Python function, as values of types ``kinds``."""
+        form, args = inspect.signature(function), []
+        given = form.bind(*given, **named).arguments
+        for (name, parameter), kind in zip(form.parameters.items(), kinds, strict=True):
             if parameter.kind is parameter.VAR_POSITIONAL:
                 parts = zip(given.get(name, ()), kind.types, strict=True)
                 args.append(irv.Tuple([self.converted(v, a, k) for (v, a), k in parts]))
             else:
                 value = given.get(name, (irv.Static(parameter.default), None))
                 args.append(self.converted(*value, kind))
-        value = self.maker.called(self, found, args)
-        return self.converted(value, found.return_type, signature.return_type)
+        return args

@@ -2,7 +2,6 @@
 
 import math
 
-from llvmlite import ir
 from numba import types
 
 from ..runtime.llvm_types import F32, F64
@@ -15,32 +14,17 @@ TINY = 2.0**-126  # the smallest normal number
 
 def flushed(body, x):
     """A float32, or where it is subnormal a zero of its sign."""
-    normal = body.builder.fcmp_unordered(">=", library(body, "fabs", x), ir.Constant(F32, TINY))
-    return body.builder.select(normal, x, library(body, "copysign", ir.Constant(F32, 0.0), x))
-
-
-def approximated(name):
-    """What writes a function of C's library, of a float32 and rounded once to it."""
-    def write(body, x):
-        wide = body.builder.fpext(x, F64)
-        if name == "reciprocal":
-            result = body.builder.fdiv(ir.Constant(F64, 1.0), wide)
-        else:
-            result = library(body, name, wide)
-        if name == "log2":  # C's NaN has a sign
-            some = body.builder.fcmp_ordered(">=", wide, ir.Constant(F64, 0.0))
-            result = body.builder.select(some, result, ir.Constant(F64, math.nan))
-        return body.builder.fptrunc(result, F32)
-
-    return write
-
-
-def _ftz(name):
-    return lambda body, x: flushed(body, approximated(name)(body, flushed(body, x)))
+    normal = body.builder.fcmp_unordered(">=", library(body, "fabs", x), F32(TINY))
+    return body.builder.select(normal, x, library(body, "copysign", F32(0.0), x))
 
 
 def _of_library(name):
     return lambda body, *values: library(body, name, *values)
+
+
+def _log2(body, x):
+    some = body.builder.fcmp_ordered(">=", x, F64(0.0))
+    return body.builder.select(some, library(body, "log2", x), F64(math.nan))  # C's NaN has a sign
 
 
 def _rounded(compute):
@@ -52,6 +36,10 @@ def _rounded(compute):
         return made if x.type == F64 else body.builder.fptrunc(made, F32)
 
     return write
+
+
+def _ftz(write):
+    return lambda body, x: flushed(body, write(body, flushed(body, x)))
 
 
 def _extreme(fn):
@@ -67,20 +55,19 @@ def _saturated(body, x):
     return body.builder.select(body.builder.fcmp_ordered(">", above, F32(1.0)), F32(1.0), above)
 
 
+EXP2, LOG2 = _rounded(_of_library("exp2")), _rounded(_log2)
+RECIPROCAL = _rounded(lambda body, x: body.builder.fdiv(F64(1.0), x))
 # By the names of intrinsics, of libdevice's functions, and of those that PTX's Python text calls.
 OPERATIONS = {
-    "ex2_approx_ftz_f32": _ftz("exp2"), "rcp_approx_ftz_f32": _ftz("reciprocal"),
-    **dict.fromkeys(("ex2_approx_f32", "ex2"), approximated("exp2")),
-    **dict.fromkeys(("lg2_approx_f32", "lg2"), approximated("log2")),
-    "rcp_approx_f32": approximated("reciprocal"),
+    "ex2_approx_f32": EXP2, "ex2_approx_ftz_f32": _ftz(EXP2), "ex2": EXP2, "lg2_approx_f32": LOG2, "lg2": LOG2,
+    "rcp_approx_f32": RECIPROCAL, "rcp_approx_ftz_f32": _ftz(RECIPROCAL), "rcp": RECIPROCAL,
     **dict.fromkeys(("max_f32", "fmaxf", "greatest"), _extreme(max)),
     **dict.fromkeys(("min_f32", "fminf", "least"), _extreme(min)),
     "floorf": _of_library("floor"), "fabsf": _of_library("fabs"), "copysign": _of_library("copysign"),
     "fma32": _of_library("fma"), "fma": _of_library("fma"), "flushed": flushed, "saturated": _saturated,
     "sqrt": _rounded(_of_library("sqrt")), "rni": _rounded(_of_library("rint")),
     "rzi": _rounded(_of_library("trunc")), "rmi": _rounded(_of_library("floor")),
-    "rpi": _rounded(_of_library("ceil")), "rcp": _rounded(lambda body, x: body.builder.fdiv(F64(1.0), x)),
-    "divided": _rounded(lambda body, x, y: body.builder.fdiv(x, y)),
+    "rpi": _rounded(_of_library("ceil")), "divided": _rounded(lambda body, x, y: body.builder.fdiv(x, y)),
 }  # fmt: skip
 
 

@@ -5,6 +5,8 @@ words: its last access, as the number of fences that had been executed plus one,
 belongs to, as the entry in the clocks and the number of its group. Where an access or a product breaks a rule,
 the kernel is interpreted."""
 
+import functools
+
 from llvmlite import ir
 from numba import types
 
@@ -105,10 +107,7 @@ def _descriptor(body, given):
     parts = ((address, -4), (leading, 12), (stride, 28), (base, 49), (swizzle, 62))
     shifted = [builder.lshr(v, ir.Constant(I64, -by)) if by < 0 else builder.shl(v, ir.Constant(I64, by))
                for v, by in parts]  # fmt: skip
-    total = shifted[0]
-    for part in shifted[1:]:
-        total = builder.or_(total, part)
-    return total
+    return functools.reduce(builder.or_, shifted)
 
 
 def intrinsic(body, name, given):
