@@ -118,7 +118,7 @@ class Inferred:
     ``values``      what a variable of Numba's is assigned
     ``ir``          Numba's blocks of statements
     ``lines``       the line in the file of each node's number
-    ``used``        the names of Numba's variables whose value a statement takes, once somebody has asked
+    ``used``        how many statements name each of Numba's variables, once somebody has asked
     ``form``        what ``keep`` was given. Of the functions that have one, all but the latest forget the rest
                     but the types of arguments and result, until ``recall``
     """
@@ -221,18 +221,16 @@ def combined(fn, left, right):
     """The bounds of ``fn(left, right)`` for integers, None where they are not known."""
     if not left or not right:
         return None
-    if fn in _MONOTONE or fn in (operator.rshift, operator.lshift) and 0 <= right[0] and right[1] < 64:
+    shifts = fn in (operator.rshift, operator.lshift) and 0 <= right[0] and right[1] < 64
+    if fn in _MONOTONE or shifts or fn is operator.floordiv and right[0] > 0:
         corners = [fn(a, b) for a in left for b in right]
         return min(corners), max(corners)
     if fn is operator.and_ and (left[0] >= 0 or right[0] >= 0):
         return 0, min(part[1] for part in (left, right) if part[0] >= 0)
-    if fn in (operator.or_, operator.xor) and left[0] >= 0 and right[0] >= 0:
-        return 0, (1 << max(left[1], right[1]).bit_length()) - 1
-    if fn is operator.mod and right[0] > 0:
-        return 0, right[1] - 1
-    if fn is operator.floordiv and right[0] > 0:
-        return min(left[0], 0), max(left[1], 0)
-    return None
+    if fn in (operator.and_, operator.or_, operator.xor):
+        bits = max((n if n >= 0 else ~n).bit_length() for n in (*left, *right))
+        return (0 if left[0] >= 0 and right[0] >= 0 else -1 << bits), (1 << bits) - 1
+    return (0, right[1] - 1) if fn is operator.mod and right[0] > 0 else None
 
 
 # --- functions that are alike -------------------------------------------------------------------------

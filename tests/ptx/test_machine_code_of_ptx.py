@@ -5,7 +5,7 @@ import pytest
 from test_arithmetic import CASES, CONVERSIONS, DTYPES, LANES, numbers
 
 import numba_deform as nd
-from numba_deform.engines.cpu.frontends.ptx.native import body as native_body
+from numba_deform.engines.cpu.native.codegen import writer
 
 OPERANDS = ("u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64", "f16", "bf16", "f32", "f64", "pred",
             "s8", "u8")  # fmt: skip
@@ -89,7 +89,7 @@ def test_rows_of_the_table(turn):
 def test_what_has_no_machine_code_says_why(monkeypatch):
     """As a kernel of which LLVM would make code for minutes: it is interpreted, with the same numbers."""
     made, operands, size = kernel([("add.u32", ("u32", "u32"), "u32", "")])
-    monkeypatch.setattr(native_body, "LARGE", 3)
+    monkeypatch.setattr(writer, "LARGE", 3)
     out = np.zeros(size, np.uint8)
     report = nd.simulate(made, 1, LANES, [operands, out], compiled=True)
     assert not report.compiled and report.why_interpreted.startswith("a kernel so large")

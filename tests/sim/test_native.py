@@ -34,7 +34,7 @@ from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.cpu.frontends.numba_python import native_body, program
 from numba_deform.engines.cpu.machine.block import Block
-from numba_deform.engines.cpu.native.codegen import code_cache, jit, packed_halves
+from numba_deform.engines.cpu.native.codegen import code_cache, jit, packed_halves, writer
 from numba_deform.engines.cpu.native.runtime import layout
 from numba_deform.engines.cpu.native.state import memory, record_table
 from numba_deform.engines.cpu.native.state.block import NativeBlock
@@ -649,7 +649,7 @@ def test_what_has_no_machine_code_is_interpreted():
 def test_a_kernel_that_is_too_large_is_interpreted(monkeypatch, codes):
     assert copied(compiled=True)
     codes()
-    monkeypatch.setattr(native_body, "LARGE", 4)
+    monkeypatch.setattr(writer, "LARGE", 4)
     assert not copied(compiled=True)
 
 

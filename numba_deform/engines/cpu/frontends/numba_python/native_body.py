@@ -4,13 +4,12 @@
 from llvmlite import ir
 from numba import types
 
+from .....compiler.inference import transforms
 from ...native.codegen import accesses
 from ...native.codegen.ir_values import Element, NotLowered, Static, is_number, leaves
 from ...native.runtime.llvm_types import I1
 from .native_expressions import Expressions
 from .native_variables import numba_ir
-
-LARGE = 3000  # basic blocks: with many more LLVM takes longer than the interpreter
 
 
 class Body(Expressions):
@@ -18,49 +17,26 @@ class Body(Expressions):
 
     def __init__(self, maker, found, args, place=None):
         found.recall()
-        if len(maker.function.basic_blocks) > LARGE:
-            raise NotLowered("a kernel so large that LLVM would take longer than the interpreter")
         if found.source is None:
             raise NotLowered(f"{found.function.__name__} has no source")
         self.maker, self.found, self.builder = maker, found, maker.builder
         self.args, self.place = args, place
         self.known, self.slots, self.returned = {}, {}, None
         self.fresh, self.kept = {}, _in_memory(found.ir.blocks)
-        self.blocks, self.order = self._blocks()
-
-    def _blocks(self):
-        """(LLVM's block for each of Numba's, Numba's labels so that a definition comes before its uses)"""
-        blocks, done, order = self.found.ir.blocks, set(), []
-
-        def visit(label):
-            stack = [(label, iter(blocks[label].terminator.get_targets()))]
-            done.add(label)
-            while stack:
-                label, targets = stack[-1]
-                following = next((t for t in targets if t not in done), None)
-                if following is None:
-                    order.append(label)
-                    stack.pop()
-                else:
-                    done.add(following)
-                    stack.append((following, iter(blocks[following].terminator.get_targets())))
-
-        first = min(blocks)
-        visit(first)
-        order.reverse()
-        made = {label: self.builder.append_basic_block(f"b{label}") for label in order}
-        return made, order
+        # Numba's labels, so that a definition comes before its uses
+        self.order = list(transforms.compute_cfg_from_blocks(found.ir.blocks).topo_order())
+        self.blocks = dict(zip(self.order, maker.blocks(*(f"b{label}" for label in self.order)), strict=True))
 
     def lower(self):
         """Write all statements; what the function returns."""
         self.builder.branch(self.blocks[self.order[0]])
-        self.after = self.builder.append_basic_block("after")
+        self.after, = self.maker.blocks("after")
         self.phis = self._phis()
         self.doubtful = self._doubtful()
         for name in self.doubtful:
             self._make_slots(f"{name} is unset", ir.Constant(I1, ir.Undefined))
-        for number, label in enumerate(self.order):
-            self.number = number
+        for position, label in enumerate(self.order):
+            self.position = position
             self.fresh.clear()
             self.builder.position_at_end(self.blocks[label])
             block = self.found.ir.blocks[label]
@@ -111,9 +87,8 @@ class Body(Expressions):
 
     def statement(self, s):
         if isinstance(s, numba_ir.Del):
-            self.fresh.pop(s.value, None)
             return
-        self.line = s.loc.line
+        self.number, self.used = s.loc.line, True
         if isinstance(s, numba_ir.Assign):
             self.assign(s)
         elif isinstance(s, (numba_ir.SetItem, numba_ir.StaticSetItem, numba_ir.SetAttr)):
@@ -139,19 +114,18 @@ class Body(Expressions):
         if isinstance(value, numba_ir.Arg):
             self.write(name, self.args[value.index])
         elif isinstance(value, (numba_ir.Const, numba_ir.Global, numba_ir.FreeVar)):
-            self.write(name, self.held(Static(value.value), self.kind(name)))
+            self.write(name, self.converted(Static(value.value), None, self.kind(name)))
         elif isinstance(value, numba_ir.Var):
             self.write(name, self.value_as(value.name, self.kind(name)))
         elif value.op != "phi":
-            made = self.expression(value, name)
-            self.write(name, self.held(made, self.kind(name)))
+            self.write(name, self.converted(self.expression(value, name), None, self.kind(name)))
 
     def terminator(self, s):
         if isinstance(s, numba_ir.Jump):
             self.jump(s.target)
         elif isinstance(s, numba_ir.Branch):
             condition = self.value_as(s.cond.name, types.boolean)
-            targets = [self.builder.append_basic_block("edge") for _ in range(2)]
+            targets = self.maker.blocks("edge", "edge")
             self.builder.cbranch(condition, *targets)
             for block, target in zip(targets, (s.truebr, s.falsebr), strict=True):
                 self.builder.position_at_end(block)
@@ -168,7 +142,7 @@ class Body(Expressions):
             raise NotLowered(type(s).__name__)
 
     def jump(self, label):
-        if self.order.index(label) <= self.number:
+        if self.order.index(label) <= self.position:
             self.maker.emit_back_edge()
         self.builder.branch(self.blocks[label])
 

@@ -4,6 +4,7 @@
 import functools
 import inspect
 import operator
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,16 +15,13 @@ from .....compiler import inference
 from ...memory.scalars import dtype_of
 from ...native.codegen import accesses, arithmetic, warpgroups
 from ...native.codegen import ir_values as irv
-from ...native.runtime import layout
-from ...native.runtime.llvm_types import I1, I8, I32, I64, POINTER
+from ...native.codegen.function_body import PLACES
+from ...native.runtime.llvm_types import I1, I8, I64
 from . import native_calls
 from .name_binding import is_modelled
-from .native_variables import Variables
+from .native_variables import Variables, numba_ir
 
-INDICES = {
-    id(cuda.threadIdx): ("thread", layout.THREAD_X), id(cuda.blockIdx): ("block", layout.BLOCK_X),
-    id(cuda.blockDim): ("block", layout.BLOCK_DIM_X), id(cuda.gridDim): ("block", layout.GRID_DIM_X),
-}  # fmt: skip
+INDICES = {id(getattr(cuda, name)): name for name in PLACES}
 
 
 class Expressions(Variables):
@@ -46,28 +44,23 @@ class Expressions(Variables):
             raise irv.NotLowered(f"{fn.__name__} of {signature.args}")
         kinds, result = [types.unliteral(k) for k in signature.args], types.unliteral(signature.return_type)
         left, right = self.value_as(e.lhs.name, kinds[0]), self.value_as(e.rhs.name, kinds[1])
-        if kinds[0] != kinds[1] and isinstance(result, types.Integer) and arithmetic.wraps(fn):
-            left, right = (irv.convert(self.builder, *v, result) for v in ((left, kinds[0]), (right, kinds[1])))
-            kinds = [result, result]
-        divides = fn in (operator.floordiv, operator.mod) and isinstance(result, types.Integer)
-        if kinds[0] != kinds[1] and divides:
-            left, right = (self.not_negative(v, k) for v, k in zip((left, right), kinds, strict=True))
-            kinds = [types.uint64, types.uint64]
-        if kinds[0] != kinds[1]:
-            raise irv.NotLowered(f"{fn.__name__} of {kinds}")
+        kind, fit = kinds[0], irv.convert
+        if isinstance(result, types.Integer) and arithmetic.wraps(fn):
+            kind = result
+        elif kinds[0] != kinds[1]:
+            if fn not in (operator.floordiv, operator.mod) or not isinstance(result, types.Integer):
+                raise irv.NotLowered(f"{fn.__name__} of {kinds}")
+            kind, fit = types.uint64, self.not_negative
+        left, right = fit(self.builder, left, kinds[0], kind), fit(self.builder, right, kinds[1], kind)
         if fn in arithmetic.COMPARISONS:
-            return arithmetic.compare(self.builder, fn, left, right, kinds[0])
-        if result != kinds[0] and isinstance(result, types.Integer) and arithmetic.wraps(fn):
-            left, right = (irv.convert(self.builder, v, kinds[0], result) for v in (left, right))
-            kinds[0] = result
-        value = arithmetic.binary(self, fn, left, right, kinds[0])
-        return irv.convert(self.builder, value, kinds[0], result)
+            return arithmetic.compare(self.builder, fn, left, right, kind)
+        return irv.convert(self.builder, arithmetic.binary(self, fn, left, right, kind), kind, result)
 
-    def not_negative(self, value, kind):
-        """An integer as 64 bits without a sign; what is below zero is left to the interpreter."""
+    def not_negative(self, builder, value, kind, want):
+        """An integer as one without a sign; what is below zero is left to the interpreter."""
         if kind.signed:
-            self.bail_out_if(self.builder.icmp_signed("<", value, ir.Constant(value.type, 0)))
-        return irv.convert(self.builder, value, kind, types.uint64)
+            self.bail_out_if(builder.icmp_signed("<", value, value.type(0)))
+        return irv.convert(builder, value, kind, want)
 
     def of_inplace_binop(self, e, target):
         return self.of_binop(e, target, e.immutable_fn)
@@ -92,7 +85,7 @@ class Expressions(Variables):
     def of_build_tuple(self, e, target):
         kinds = self.kind(target).types
         parts = zip(e.items, kinds, strict=True)
-        return irv.Tuple([self.held(self.value_as(v.name, k), k) for v, k in parts])
+        return irv.Tuple([self.value_as(v.name, k) for v, k in parts])
 
     def of_exhaust_iter(self, e, target):
         value = self.read(e.value.name)
@@ -104,12 +97,10 @@ class Expressions(Variables):
         value, kind = self.known.get(e.value.name), self.kind(target)
         if isinstance(value, irv.Static):
             if id(value.value) in INDICES:
-                row, word = INDICES[id(value.value)]
-                return self.maker.word(row, word + "xyz".index(e.attr), irv.lowered(kind))
+                return self.place_of(INDICES[id(value.value)], e.attr, irv.lowered(kind))
             found = getattr(value.value, e.attr)
             if e.attr == "laneid" and irv.is_number(kind):
-                tid = self.maker.word("thread", layout.TID, I32)
-                return self.builder.and_(tid, ir.Constant(I32, 31))
+                return self.lane()
             if irv.is_number(kind) and not isinstance(found, (int, float, np.number)):
                 raise irv.NotLowered(e.attr)
             return irv.Static(found)
@@ -235,48 +226,55 @@ class Expressions(Variables):
             raise irv.NotLowered(f"a local array {shape} of {kind}")
         marks = count + warpgroups.SPARE
         data, written = self.maker.slot(irv.lowered(kind), count), self.maker.slot(I8, marks)
-        clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
-        self.builder.call(clear, [written, ir.Constant(I8, 0), ir.Constant(I64, marks), ir.Constant(I1, 0)])
+        self.maker.fill(written, 0, marks)
         return irv.Local(data, written, shape, kind)
 
     def of_call(self, e, target):
-        signature = self.found.calltypes[e]
-        called = self.kind(e.func.name)
-        given = [(self.read(v.name), self.kind(v.name)) for v in e.args]
+        signature, called, self.used = self.found.calltypes[e], self.kind(e.func.name), self.is_used(target)
+        given, named = list(map(self.typed, e.args)), {name: self.typed(v) for name, v in e.kws}
         if e.vararg is not None:
-            starred, kinds = self.read(e.vararg.name), self.kind(e.vararg.name)
+            starred, kinds = self.typed(e.vararg)
             if not isinstance(starred, irv.Tuple):
                 raise irv.NotLowered("a starred argument that is no tuple")
             given += zip(starred.parts, kinds.types, strict=True)
         if isinstance(called, types.NumberClass):
-            return self.converted(self.read(e.args[0].name), self.kind(e.args[0].name), signature.return_type)
+            return self.converted(*given[0], signature.return_type)
         if isinstance(called, types.BoundFunction):
             raise irv.NotLowered(f"the method {called}")
         if not is_modelled(getattr(called, "typing_key", None)):
             if found := inference.inferred_call(called, signature):
-                return self.device_function(found, e, given, signature, target)
+                args = self.bound(found.function, given, named, signature.args)
+                value = self.maker.called(self, found, args)
+                return self.converted(value, found.return_type, signature.return_type)
         if isinstance(called, types.NamedTupleClass):
-            fields = dict(zip(signature.return_type.fields, given, strict=False))
-            fields |= {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
-            parts = [(*fields[f], k) for f, k in zip(signature.return_type.fields, signature.return_type.types,
-                                                     strict=True)]  # fmt: skip
-            return irv.Tuple([self.held(self.converted(v, a, k), k) for v, a, k in parts])
+            kinds = signature.return_type.types
+            return irv.Tuple(self.bound(called.instance_class, given, named, kinds))
         function = self.constant_of(e.func.name)
         return native_calls.call(self, SimpleNamespace(
             function=function, args=e.args, given=given, kws=dict(e.kws), signature=signature, target=target,
         ))
 
-    def device_function(self, found, e, given, signature, target):
-        """A call of a device function."""
-        form = inspect.signature(found.function)
-        named = {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
-        given, args = form.bind(*given, **named).arguments, []
-        for (name, parameter), kind in zip(form.parameters.items(), signature.args, strict=True):
+    def is_used(self, name):
+        """Whether a statement takes the value of a variable, which one alone sets."""
+        if self.found.used is None:
+            statements = (s for block in self.found.ir.blocks.values() for s in block.body)
+            names = (v.name for s in statements if not isinstance(s, numba_ir.Del) for v in s.list_vars())
+            self.found.used = Counter(names)
+        return self.found.used[name] > 1
+
+    def typed(self, variable):
+        """(its value, Numba's type of it)"""
+        return self.read(variable.name), self.kind(variable.name)
+
+    def bound(self, function, given, named, kinds):
+        """The arguments of a call of a Python function, as values of types ``kinds``."""
+        form, args = inspect.signature(function), []
+        given = form.bind(*given, **named).arguments
+        for (name, parameter), kind in zip(form.parameters.items(), kinds, strict=True):
             if parameter.kind is parameter.VAR_POSITIONAL:
                 parts = zip(given.get(name, ()), kind.types, strict=True)
-                args.append(irv.Tuple([self.held(self.converted(v, a, k), k) for (v, a), k in parts]))
+                args.append(irv.Tuple([self.converted(v, a, k) for (v, a), k in parts]))
             else:
-                value = self.converted(*given[name], kind) if name in given else irv.Static(parameter.default)
-                args.append(self.held(value, kind))
-        value = self.maker.called(self, found, args, target)
-        return self.converted(value, found.return_type, signature.return_type)
+                value = given.get(name, (irv.Static(parameter.default), None))
+                args.append(self.converted(*value, kind))
+        return args

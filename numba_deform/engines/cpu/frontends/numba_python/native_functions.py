@@ -13,11 +13,11 @@ from numba import types
 from ...native.codegen import ir_values as irv
 from ...native.codegen.coroutine import Coroutine
 from ...native.codegen.writer import Writer
-from ...native.runtime.llvm_types import I1, I8, I32, I64, POINTER
+from ...native.runtime.llvm_types import I1, I32
 from ...reports.call_sites import is_library
-from . import native_calls
 from .native_body import Body
 
+HANDED = (*irv.VARIABLE, irv.Local)  # what an LLVM function is handed the parts of
 FEW = 16  # calls of routines by one function for which LLVM may keep its variables as numbers
 
 
@@ -29,31 +29,24 @@ class Function(Writer):
     def __init__(self, coroutine, found, args):
         self.coroutine, self.template = coroutine, _undefined(found.return_type)
         self.results = ir.LiteralStructType([I1, *(part.type for part in irv.leaves(self.template))])
-        kinds = [I64, I64, *(part.type for part in _handed(args))]
+        kinds = [part.type for part in irv.leaves(args, HANDED)]
         name = coroutine.module.get_unique_name(f"device.{found.function.__name__}")
-        self.leaving, start = self.begin(coroutine.module, name, self.results, kinds, "leaving", "start")
+        self.leaving, = self.begin(coroutine.module, name, self.results, kinds, "leaving", "start")
+        self.function.linkage = "internal"
         try:
-            self._write(found, _received(args, iter(self.function.args[2:])), start)
+            value = Body(self, found, irv.rebuilt(args, iter(self.function.args[2:]), HANDED)).lower()
+            if irv.structure(value) != irv.structure(self.template):
+                raise irv.NotLowered("a result that is not as its type says")
         except irv.NotLowered:
             del self.module.globals[name]
             raise
-
-    def _write(self, found, args, start):
-        self.function.linkage = "internal"
-        self.take_rows()
-        self.builder.position_at_end(start)
-        value = Body(self, found, args).lower()
-        if not irv.same_structure(value, self.template):
-            raise irv.NotLowered("a result that is not as its type says")
         self._return(0, irv.leaves(value))
         self.builder.position_at_end(self.leaving)
         self._return(1, [])
-        self.builder.position_at_end(self.entry)
-        self.builder.branch(start)
 
     def _return(self, leaves_it, values):
         result = ir.Constant(self.results, ir.Undefined)
-        for i, value in enumerate([ir.Constant(I1, leaves_it), *values]):
+        for i, value in enumerate([I1(leaves_it), *values]):
             result = self.builder.insert_value(result, value, i)
         self.builder.ret(result)
 
@@ -64,13 +57,13 @@ class Function(Writer):
     def call(self, writer, args):
         """The result of a call that ``writer`` writes."""
         rows = [writer.rows[name][1] for name in ("thread", "block")]
-        result = writer.builder.call(self.function, [*rows, *_handed(args)])
+        result = writer.builder.call(self.function, [*rows, *irv.leaves(args, HANDED)])
         parts = [writer.builder.extract_value(result, i) for i in range(len(self.results.elements))]
         if self.may_leave:
             writer.bail_out_if(parts[0])
         return irv.rebuilt(self.template, iter(parts[1:]))
 
-    def called(self, caller, found, args, target):
+    def called(self, caller, found, args):
         function = self.coroutine.function_of(found, args)
         if function is None:
             raise irv.NotLowered("a function that is part of the coroutine")
@@ -87,14 +80,14 @@ class InlinedFunction:
 
     def __init__(self, coroutine, found, args, place):
         self.coroutine, builder, self.calls = coroutine, coroutine.builder, 0
-        self.slots = [(coroutine.slot(part.type), part.type) for part in irv.leaves(irv.Tuple(args))]
+        self.slots = [(coroutine.slot(part.type), part.type) for part in irv.leaves(args)]
         self.caller = coroutine.slot(I32)
-        self.start, never = map(coroutine.function.append_basic_block, (found.function.__name__, "never"))
+        self.start, never = coroutine.blocks(found.function.__name__, "never")
         with builder.goto_block(self.start):
             loaded = iter([builder.load(slot, typ=kind) for slot, kind in self.slots])
-            self.body = Body(coroutine, found, irv.rebuilt(irv.Tuple(args), loaded).parts, place)
+            self.body = Body(coroutine, found, irv.rebuilt(args, loaded), place)
             result = self.body.lower()
-            self.again = set(_arrays(result)) <= set(_arrays(irv.Tuple(args)))  # a new array is a call's own
+            self.again = _arrays(result) <= _arrays(args)  # a new array is a call's own
             self.ways_back = builder.switch(builder.load(self.caller, typ=I32), never)
         with builder.goto_block(never):
             builder.unreachable()
@@ -102,9 +95,9 @@ class InlinedFunction:
     def call(self, args):
         """The result of a call."""
         builder = self.coroutine.builder
-        for (slot, _), part in zip(self.slots, irv.leaves(irv.Tuple(args)), strict=True):
+        for (slot, _), part in zip(self.slots, irv.leaves(args), strict=True):
             builder.store(part, slot)
-        number, after = ir.Constant(I32, self.calls), self.coroutine.function.append_basic_block("after")
+        number, (after,) = ir.Constant(I32, self.calls), self.coroutine.blocks("after")
         self.calls += 1
         builder.store(number, self.caller)
         builder.branch(self.start)
@@ -118,15 +111,12 @@ class NumbaCoroutine(Coroutine):
 
     def __init__(self, module, found):
         self.found = found
-        self.functions, self.routines, self.named_barrier_calls = {}, {}, Counter()  # callers: of routines
-        super().__init__(module, found.args)
-
-    def statements(self, args):
-        return Body(self, self.found, args).lower()
+        self.functions, self.routines, self.routine_calls = {}, {}, Counter()  # by Body
+        super().__init__(module, found.args, lambda maker, args: Body(maker, found, args).lower())
 
     def function_of(self, found, args):
         """The :class:`Function` for a call; None if there can be none."""
-        key = found, _shape_of(irv.Tuple(args), lambda array: (array.shape, array.kind))
+        key = found, irv.structure(args, lambda array: (array.shape, array.kind))
         if key not in self.functions:
             try:
                 self.functions[key] = Function(self, found, args)
@@ -134,16 +124,15 @@ class NumbaCoroutine(Coroutine):
                 self.functions[key] = None
         return self.functions[key]
 
-    def called(self, caller, found, args, target):
-        """What a function returns that the Body ``caller`` calls, whose variable ``target`` takes it."""
+    def called(self, caller, found, args):
+        """What a function returns that the Body ``caller`` calls."""
         function = self.function_of(found, args)
         if function:
             return function.call(self, args)
-        library = is_library(found.function, self.found.function)
-        place = caller.site(native_calls.is_used(caller, target)) if library else None
-        key = found, place, _shape_of(irv.Tuple(args), lambda array: array)
+        place = caller.site() if is_library(found.function, self.found.function) else None
+        key = found, place, irv.structure(args)
         caller.spill()
-        self.named_barrier_calls[caller] += 1
+        self.routine_calls[caller] += 1
         routine = self.routines.get(key)
         if routine is None:
             routine = InlinedFunction(self, found, args, place)
@@ -154,50 +143,14 @@ class NumbaCoroutine(Coroutine):
     def pin_to_memory(self):
         """Keep the variables of those who often call routines in memory. To LLVM it seems that a routine may
         return to any of its callers, so that each number would be handed on by all of them."""
-        clear = self.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
-        zero, volatile = ir.Constant(I8, 0), ir.Constant(I1, 1)
-        for caller, calls in self.named_barrier_calls.items():
+        for caller, calls in self.routine_calls.items():
             for slot, kind in caller.variables() if calls > FEW else ():
-                size = ir.Constant(I64, irv.size_of(kind))
-                self.builder.call(clear, [slot, zero, size, volatile])
-
-
-def _shape_of(value, of_array):
-    """What of a value is known when machine code is made, and cannot be handed over; of a local array that is
-    ``of_array``."""
-    if isinstance(value, irv.Tuple):
-        return tuple(_shape_of(part, of_array) for part in value.parts)
-    if isinstance(value, irv.Local):
-        return of_array(value)
-    if isinstance(value, irv.View):
-        return irv.View, len(value.shape), value.kind
-    if isinstance(value, irv.Element):
-        return irv.Element, _shape_of(value.view, of_array)
-    return str(value.type) if isinstance(value, ir.Value) else value
+                self.fill(slot, 0, irv.size_of(kind), volatile=True)
 
 
 def _arrays(value):
-    """The local arrays that a value has."""
-    if isinstance(value, irv.Tuple):
-        return [array for part in value.parts for array in _arrays(part)]
-    return [value] if isinstance(value, irv.Local) else []
-
-
-def _handed(args):
-    """The numbers and pointers that an LLVM function is called with."""
-    return [part for value in args for part in (
-        _handed(value.parts) if isinstance(value, irv.Tuple)
-        else [value.data, value.written] if isinstance(value, irv.Local) else irv.leaves(value)
-    )]  # fmt: skip
-
-
-def _received(args, parts):
-    """The arguments, made of such parts."""
-    return [
-        irv.Tuple(_received(value.parts, parts)) if isinstance(value, irv.Tuple)
-        else irv.Local(next(parts), next(parts), value.shape, value.kind) if isinstance(value, irv.Local)
-        else irv.rebuilt(value, parts) for value in args
-    ]  # fmt: skip
+    """The pointers of the local arrays that a value has."""
+    return set(irv.leaves(value, HANDED)) - set(irv.leaves(value))
 
 
 def _undefined(kind):

@@ -6,14 +6,15 @@ from numba import types
 
 from .....compiler import inference
 from ...native.codegen import ir_values as irv
+from ...native.codegen.function_body import FunctionBody
 from ...native.runtime.llvm_types import I1
 
 numba_ir = inference.ir
 
 
-class Variables:
-    """What a function's variables hold. ``maker`` (a ``Writer``) has the builder and all that the functions
-    of a kernel share; ``place`` is the call site that its library functions stand for."""
+class Variables(FunctionBody):
+    """What a function's variables hold. ``number`` is that of the statement's node, ``used`` whether something
+    takes the value of its call, ``place`` the call site that a library's function stands for."""
 
     def kind(self, name):
         return self.found.typemap[name]
@@ -48,7 +49,7 @@ class Variables:
     def write(self, name, value):
         """Set a variable."""
         if not irv.leaves(value):
-            if name in self.known and not irv.same_structure(self.known[name], value):
+            if name in self.known and irv.structure(self.known[name]) != irv.structure(value):
                 raise irv.NotLowered(f"{name} is one of several")
             self.known[name] = value
             return
@@ -76,7 +77,7 @@ class Variables:
         if name not in self.slots:
             self._make_slots(name, value)
         old, slots = self.slots[name]
-        if not irv.same_structure(old, value):
+        if irv.structure(old) != irv.structure(value):
             raise irv.NotLowered(f"{name} is one of several")
         for (slot, _), part in zip(slots, irv.leaves(value), strict=True):
             self.builder.store(part, slot)
@@ -89,9 +90,11 @@ class Variables:
         return self.converted(self.read(name), self.kind(name), want)
 
     def converted(self, value, kind, want):
-        """A value of one type as another."""
+        """A value of one type as another, a number that is known as a value too."""
         if isinstance(value, irv.Static) and irv.is_number(want):
             return irv.constant(value.value, want)
+        if isinstance(value, irv.Static) and value.value is None:
+            return None
         if isinstance(value, ir.Value) and irv.is_number(kind) and irv.is_number(want):
             return irv.convert(self.builder, value, kind, want)
         if isinstance(value, irv.Tuple) and all(isinstance(k, types.BaseTuple) for k in (want, kind)):
@@ -117,19 +120,9 @@ class Variables:
             return kind.literal_value
         raise irv.NotLowered(f"{name} is no constant")
 
-    @staticmethod
-    def held(value, kind):
-        """A number that is known, as a value of its type."""
-        if isinstance(value, irv.Static) and irv.is_number(kind):
-            return irv.constant(value.value, kind)
-        if isinstance(value, irv.Static) and value.value is None:
-            return None
-        return value
-
-    def bail_out_if(self, condition):
-        """Have the kernel interpreted, from its start, where the condition holds."""
-        self.maker.bail_out_if(condition)
-
-    def site(self, used=True):
-        """The number of the call site of what is written now."""
-        return self.maker.site(self.found, self.line, used) if self.place is None else self.place
+    def site(self):
+        if self.place is not None:
+            return self.place
+        function, number = self.found.function, self.number
+        line = self.found.lines.get(number, function.__code__.co_firstlineno)
+        return self.maker.site(function, number, self.used, line)

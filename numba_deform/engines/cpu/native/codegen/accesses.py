@@ -6,87 +6,86 @@ from numba import types
 
 from ...async_units.cycle_costs import COST
 from ..runtime import layout
-from ..runtime.llvm_types import I1, I32, I64
-from .ir_values import Element, NotLowered, Static, Tuple, is_number, lowered, size_of
+from ..runtime.llvm_types import F64, I1, I8, I64, POINTER
+from .ir_values import Element, NotLowered, Static, Tuple, is_not_zero, is_number, lowered, size_of
 
 
-def load(body, address, space, size, words, read_only, ask):
-    """A load intrinsic: checked here if that is enough, else by the interpreter."""
-    maker, builder = body.maker, body.builder
-    region, address = _region(body, space, address, size)
-    number = ir.Constant(I64, body.site())
-    found = maker.check("read", region, address, ir.Constant(I64, size), number, ir.Constant(I64, read_only))
+def access(body, what, region, address, size, quick, ask, *more, cost=None):
+    """What ``quick(pointer)`` comes to where an access of ``size`` bytes may be made in place, else ``ask()``.
+    ``what``: "write", or "read" with 1 behind ``ask`` where it is by ``.nc``, else 0. ``cost``: its cycles."""
+    numbers = [I64(number) for number in (size, body.site(), *more)]
+    found = body.maker.check(what, region, address, *numbers)
 
-    def quick():
-        maker.spend(COST.shared_access if space == "shared" else COST.global_access)
-        pointer = builder.inttoptr(found, ir.PointerType())
-        if size == 2:
-            return builder.zext(builder.load(pointer, typ=ir.IntType(16)), I32)
-        parts = [builder.load(builder.gep(pointer, [ir.Constant(I64, i)], source_etype=I32), typ=I32)
-                 for i in range(words)]  # fmt: skip
-        return parts[0] if words == 1 else Tuple(parts)
+    def here():
+        if cost is not None:
+            body.maker.spend(cost)
+        return quick(body.builder.inttoptr(found, POINTER))
 
-    return maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+    return body.maker.emit_if_else(is_not_zero(body.builder, found), here, ask)
 
 
-def store(body, address, space, words, ask, half=False):
-    """A store intrinsic, likewise; ``half``: of the lower 16 bits of one word."""
-    maker, builder, size = body.maker, body.builder, 2 if half else 4 * len(words)
-    if half:
-        words = [builder.trunc(words[0], ir.IntType(16))]
-    region, address = _region(body, space, address, size)
-    found = maker.check("write", region, address, ir.Constant(I64, size), ir.Constant(I64, body.site()))
+def load(body, space, address, each, count, ask, read_only=False):
+    """The Tuple of ``count`` integers of ``each`` bytes at an address; ``ask()`` has the interpreter read them.
+    ``space``: "shared" or "global"; of a generic address, where the window of shared memory begins."""
+    region, place, cost = _region(body, space, address, each * count)
+    return access(body, "read", region, place, each * count, lambda p: read(body.builder, p, each, count), ask,
+                  int(read_only), cost=cost)  # fmt: skip
 
-    def quick():
-        maker.spend(COST.shared_access if space == "shared" else COST.global_access)
-        pointer = builder.inttoptr(found, ir.PointerType())
-        for i, word in enumerate(words):
-            builder.store(word, builder.gep(pointer, [ir.Constant(I64, i)], source_etype=I32))
 
-    return maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+def store(body, space, address, numbers, ask):
+    """Write integers, one behind the other, likewise."""
+    size = sum(size_of(number.type) for number in numbers)
+    region, place, cost = _region(body, space, address, size)
+    access(body, "write", region, place, size, lambda p: write(body.builder, p, numbers), ask, cost=cost)
+
+
+def read(builder, pointer, each, count):
+    """The Tuple of ``count`` integers of ``each`` bytes."""
+    places = [builder.gep(pointer, [I64(each * i)], source_etype=I8) for i in range(count)]
+    return Tuple([builder.load(place, align=1, typ=ir.IntType(8 * each)) for place in places])
+
+
+def write(builder, pointer, numbers):
+    for i, number in enumerate(numbers):
+        place = builder.gep(pointer, [I64(size_of(number.type) * i)], source_etype=I8)
+        builder.store(number, place, align=1)
 
 
 def _region(body, space, address, size):
-    """(the row of what is at an address, or 0; the address in 64 bits)"""
-    maker, builder = body.maker, body.builder
-    if space == "global":
-        return maker.check("find", address, ir.Constant(I64, size), thread=False), address
-    region, wide = maker.word("block", layout.SHARED, I64), builder.zext(address, I64)
-    odd = builder.and_(wide, ir.Constant(I64, size - 1))
-    aligned = builder.icmp_unsigned("==", odd, ir.Constant(I64, 0))
-    return builder.select(aligned, region, ir.Constant(I64, 0)), wide
+    """(the row of what is at an address of 32 or 64 bits, or 0; the address in 64; what an access costs)"""
+    builder, maker = body.builder, body.maker
+    wide = address if address.type == I64 else builder.zext(address, I64)
+    costs = F64(COST.shared_access), F64(COST.global_access)
+
+    def in_global():
+        return maker.check("find", wide, I64(size), thread=False)
+
+    def in_shared():
+        odd = builder.and_(wide, I64(size - 1))
+        return builder.select(is_not_zero(builder, odd), I64(0), maker.word("block", layout.SHARED, I64))
+
+    if isinstance(space, str):
+        return (in_shared(), wide, costs[0]) if space == "shared" else (in_global(), wide, costs[1])
+    shared = is_not_zero(builder, builder.and_(wide, I64(space)))
+    region = maker.emit_if_else(shared, in_shared, in_global)
+    low = builder.and_(wide, I64(0xFFFFFFFF))
+    return region, builder.select(shared, low, wide), builder.select(shared, *costs)
 
 
 def load_element(body, element):
     """A number out of a shared or global array: ``array[i, j]``, or ``array[i].field``."""
-    maker, builder, kind = body.maker, body.builder, lowered(element.kind)
-    size, number = ir.Constant(I64, _bytes(kind)), ir.Constant(I64, body.site())
-    found = maker.check("read", element.region, element.address, size, number, ir.Constant(I64, 0))
-
-    def quick():
-        pointer = builder.inttoptr(found, ir.PointerType())
-        return builder.load(pointer, typ=kind)
-
-    def ask():
-        return maker.request(body, "get_item", _given(element), element.kind, body.site())
-
-    return maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+    kind = lowered(element.kind)
+    return access(body, "read", element.region, element.address, _bytes(kind),
+                  lambda pointer: body.builder.load(pointer, typ=kind),
+                  lambda: body.ask("get_item", _given(element), element.kind), 0)  # fmt: skip
 
 
 def store_element(body, element, value):
     """``array[i, j] = value``, or of a field."""
-    maker, builder, kind = body.maker, body.builder, lowered(element.kind)
-    size, number = ir.Constant(I64, _bytes(kind)), ir.Constant(I64, body.site())
-    found = maker.check("write", element.region, element.address, size, number)
-
-    def quick():
-        builder.store(value, builder.inttoptr(found, ir.PointerType()))
-
-    def ask():
-        given = [(value, element.kind), *_given(element)]
-        maker.request(body, "set_item", given, types.none, body.site())
-
-    maker.emit_if_else(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+    given = [(value, element.kind), *_given(element)]
+    access(body, "write", element.region, element.address, _bytes(lowered(element.kind)),
+           lambda pointer: write(body.builder, pointer, [value]),
+           lambda: body.ask("set_item", given, types.none))  # fmt: skip
 
 
 def _given(element):

@@ -84,7 +84,7 @@ def library(body, name, *values):
     """One of LLVM's own functions of numbers of one type."""
     kind = values[0].type
     suffix = SUFFIXES.get(kind) or f"i{kind.width}"
-    more = [ir.Constant(I1, 0)] if name in ("ctlz", "cttz") else []
+    more = [I1(0)] if name in ("abs", "ctlz", "cttz") else []
     kinds = [kind] * len(values) + [I1] * len(more)
     return body.builder.call(body.maker.declared(f"llvm.{name}.{suffix}", kind, kinds), [*values, *more])
 

@@ -69,25 +69,22 @@ class Request:
 
 
 class Coroutine(Writer):
-    """A kernel's thread, with arguments of Numba's types ``kinds``. A front end says what it does:
-    ``statements`` writes that, and returns nothing; ``pin_to_memory`` is called where the thread begins."""
+    """A kernel's thread, with arguments of Numba's types ``kinds``. A front end says what it does: its function
+    ``statements(coroutine, args)`` writes that, and returns nothing."""
 
-    def __init__(self, module, kinds):
+    def __init__(self, module, kinds, statements):
         self.requests, self.sites, self.numbers, self.checks = [], [], {}, check_functions()
         self.kinds = kinds
         self.apart = {}  # what tells those apart that must not meet -> its number
-        self.leaving, self.last, self.suspended, self.cleanup, start = self.begin(
-            module, ENTRY, POINTER, [I64, I64], "leaving", "last", "suspended", "cleanup", "start"
+        self.leaving, self.last, self.suspended, self.cleanup = self.begin(
+            module, ENTRY, POINTER, [], "leaving", "last", "suspended", "cleanup", "start"
         )
-        self.take_rows()
-        self.builder.position_at_end(start)
         self._begin()
         begun = self.builder.block
-        self.builder.position_at_end(self.function.append_basic_block("held"))
-        first = self.builder.block
+        first, = self.blocks("held")
+        self.builder.position_at_end(first)
         self.suspend()
-        args = iter(self._arguments(kinds))
-        assert not leaves(self.statements(list(args)))
+        assert not leaves(statements(self, self._arguments(kinds)))
         self._end(layout.ENDED)
         self.builder.position_at_end(begun)
         self.pin_to_memory()
@@ -95,8 +92,9 @@ class Coroutine(Writer):
         self.builder.position_at_end(self.leaving)
         self._end(layout.BAILED)
         self._finish()
-        self.builder.position_at_end(self.entry)
-        self.builder.branch(start)
+
+    def pin_to_memory(self):
+        """Called where the thread begins, when all is written."""
 
     # --- the coroutine's frame ----------------------------------------------------------------------
     def _begin(self):
@@ -113,7 +111,7 @@ class Coroutine(Writer):
         """Give way; what follows runs when the thread is resumed."""
         function = self.declared("llvm.coro.suspend", I8, [TOKEN, I1])
         how = self.builder.call(function, [ir.Constant(TOKEN, "none"), ir.Constant(I1, final)])
-        resumed = self.function.append_basic_block("resumed")
+        resumed, = self.blocks("resumed")
         choice = self.builder.switch(how, self.suspended)
         choice.add_case(ir.Constant(I8, 0), resumed)
         choice.add_case(ir.Constant(I8, 1), self.cleanup)
@@ -181,7 +179,7 @@ class Coroutine(Writer):
             return View(*fixed, sizes[: kind.ndim], sizes[kind.ndim :], kind.dtype)
         raise NotLowered(f"a value of type {kind}")
 
-    def request(self, body, function, given, result, site, joint=0, apart=""):
+    def request(self, function, given, result, site, joint=0, apart=""):
         """Ask Python, and give way meanwhile. ``joint``: what threads do together without Python, if they
         agree in ``apart``; None: in the type of the result, those of a block in the line."""
         if apart is None:
@@ -231,7 +229,7 @@ class Coroutine(Writer):
     def emit_if_else(self, condition, quick, ask):
         """``quick()`` where the condition holds, which is likely, else ``ask()``: the value of either."""
         builder = self.builder
-        here, there, after = map(self.function.append_basic_block, ("quick", "ask", "both"))
+        here, there, after = self.blocks("quick", "ask", "both")
         builder.cbranch(condition, here, there)
         ends, values = [], []
         for block, write in ((here, quick), (there, ask)):
@@ -254,19 +252,20 @@ class Coroutine(Writer):
         """Emit a loop's back edge: spend one unit of fuel, and yield to Python when it is used up."""
         left = self.builder.sub(self.word("thread", layout.FUEL, I64), ir.Constant(I64, 1))
         self.set_word(layout.FUEL, left)
-        rest, following = map(self.function.append_basic_block, ("rest", "on"))
+        rest, following = self.blocks("rest", "on")
         self.builder.cbranch(self.builder.icmp_signed("<", left, ir.Constant(I64, 0)), rest, following)
         self.builder.position_at_end(rest)
-        self.request(None, "rest", [], types.none, 0)
+        self.request("rest", [], types.none, 0)
         self.builder.branch(following)
         self.builder.position_at_end(following)
 
     # --- where things stand -------------------------------------------------------------------------
-    def site(self, found, number, used):
-        key = found.function, number, used
+    def site(self, function, number, used, line):
+        """The number of a call site, which is number ``number`` of those of a function; see ``site_of``."""
+        key = function, number, used
         if key not in self.numbers:
             self.numbers[key] = len(self.sites)
-            self.sites.append(site_of(*key, found.lines.get(number, found.function.__code__.co_firstlineno)))
+            self.sites.append(site_of(*key, line))
         return self.numbers[key]
 
 

@@ -84,42 +84,36 @@ class Loop:
     kind: object
 
 
-def leaves(value):
-    """The numbers that a value consists of, in order."""
-    if isinstance(value, Tuple):
-        return [leaf for part in value.parts for leaf in leaves(part)]
-    if isinstance(value, View):
-        return [value.address, value.region, value.handle, *value.shape, *value.strides]
-    if isinstance(value, Element):
-        return [*leaves(value.view), *value.indices, value.region, value.address]
-    return [value] if isinstance(value, ir.Value) else []
+VARIABLE = Tuple, View, Element  # what has numbers that change from one execution of a statement to another
 
 
-def rebuilt(value, new):
+def leaves(value, opened=VARIABLE):
+    """The numbers, in order, that a value consists of, or of those classes alone."""
+    if isinstance(value, ir.Value):
+        return [value]
+    parts = vars(value).values() if isinstance(value, opened) else value if isinstance(value, list) else ()
+    return [leaf for part in parts for leaf in leaves(part, opened)]
+
+
+def rebuilt(value, new, opened=VARIABLE):
     """The same value with numbers from the iterator ``new``."""
-    if isinstance(value, Tuple):
-        return Tuple([rebuilt(part, new) for part in value.parts])
-    if isinstance(value, View):
-        parts = [next(new) for _ in leaves(value)]
-        n = len(value.shape)
-        return View(*parts[:3], parts[3 : 3 + n], parts[3 + n :], value.kind)
-    if isinstance(value, Element):
-        view, indices = rebuilt(value.view, new), [next(new) for _ in value.indices]
-        return Element(view, indices, next(new), next(new), value.kind, value.field)
+    if isinstance(value, list):
+        return [rebuilt(part, new, opened) for part in value]
+    if isinstance(value, opened):
+        return type(value)(*rebuilt(list(vars(value).values()), new, opened))
     return next(new) if isinstance(value, ir.Value) else value
 
 
-def same_structure(a, b):
-    """Whether two values differ in their numbers only."""
-    if isinstance(a, Tuple) and isinstance(b, Tuple):
-        return len(a.parts) == len(b.parts) and all(map(same_structure, a.parts, b.parts))
-    if isinstance(a, View) and isinstance(b, View):
-        return len(a.shape) == len(b.shape)
-    if isinstance(a, Element) and isinstance(b, Element):
-        return same_structure(a.view, b.view)
-    if isinstance(a, ir.Value) and isinstance(b, ir.Value):
-        return a.type == b.type
-    return a is b or isinstance(a, Static) and a == b
+def structure(value, of_array=lambda array: array):
+    """What of a value is known when machine code is made; two that have the same differ in their numbers only.
+    Of a local array that is ``of_array``."""
+    if isinstance(value, list):
+        return tuple(structure(part, of_array) for part in value)
+    if isinstance(value, VARIABLE):
+        return type(value), structure(list(vars(value).values()), of_array)
+    if isinstance(value, Local):
+        return of_array(value)
+    return value.type if isinstance(value, ir.Value) else value
 
 
 @functools.cache
@@ -151,6 +145,10 @@ def lowered(kind):
 def size_of(number):
     """How many bytes a number of an LLVM type takes."""
     return (WIDTHS.get(number) or number.width + 7) // 8
+
+
+def is_not_zero(builder, value):
+    return builder.icmp_unsigned("!=", value, value.type(0))
 
 
 def signed(kind):

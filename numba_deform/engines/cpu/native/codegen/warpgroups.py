@@ -5,12 +5,14 @@ words: its last access, as the number of fences that had been executed plus one,
 belongs to, as the entry in the clocks and the number of its group. Where an access or a product breaks a rule,
 the kernel is interpreted."""
 
+import functools
+
 from llvmlite import ir
 from numba import types
 
 from ...async_units.wgmma import SIZES
 from ..runtime import layout
-from ..runtime.llvm_types import I1, I8, I32, I64, POINTER
+from ..runtime.llvm_types import I32, I64, POINTER
 from .ir_values import Local, NotLowered, Static, convert
 from .matrices import ALL
 
@@ -48,20 +50,20 @@ def touch(body, array):
 
 
 # --- the instructions ---------------------------------------------------------------------------------
-def ask(body, site, name, *more):
+def ask(body, name, *more):
     """``wgmma.fence``, ``commit_group`` or ``wait_group``, of a warp; ``more``: pairs (value, its type)."""
-    body.maker.request(body, name, [ALL, *more], types.none, site, layout.TOGETHER, f"{name} at {site}")
+    body.ask(name, [ALL, *more], types.none, layout.TOGETHER, f"{name} at {body.site()}")
 
 
-def issue(body, site, static, place, words):
+def issue(body, static, place, words):
     """What the threads of ``wgmma.mma_async`` are told. ``static``: for ``tensor_cores.issue``; ``place``: the
     address of the sums."""
-    body.maker.request(body, "meet", [ALL], types.none, site, layout.MEET, f"wgmma at {site}")
+    body.ask("meet", [ALL], types.none, layout.MEET, f"wgmma at {body.site()}")
     given = [(Static(static), None), (place, types.uint64), *words]
-    return body.maker.request(body, "issue", given, types.uint64, site, layout.WARPGROUP, f"at {site}")
+    return body.ask("issue", given, types.uint64, layout.WARPGROUP, f"at {body.site()}")
 
 
-def _multiply(body, site, name, given):
+def _multiply(body, name, given):
     """One of the intrinsics ``wgmma_m64n.._f16`` and the like."""
     (sums, _), *rest = given
     size, kind, in_registers = name.split("k16_")[0], name.split("_")[2], name.endswith("_ra")
@@ -76,10 +78,9 @@ def _multiply(body, site, name, given):
     body.bail_out_if(builder.and_(adds, _has_unwritten(body, sums)))
     static = (f"wgmma.m64n{columns}k16.{kind}", KIND[kind], columns, in_registers, (False, False), False, False)
     words = [*factors, (adds, types.boolean), trans_a, trans_b]
-    product = issue(body, site, static, builder.ptrtoint(sums.data, I64), words)
+    product = issue(body, static, builder.ptrtoint(sums.data, I64), words)
     builder.store(product, _word(body, sums, 1), align=1)
-    fill = body.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
-    builder.call(fill, [sums.written, ir.Constant(I8, 1), ir.Constant(I64, columns // 2), ir.Constant(I1, 0)])
+    body.maker.fill(sums.written, 1, columns // 2)
 
 
 def _has_unwritten(body, sums):
@@ -106,22 +107,19 @@ def _descriptor(body, given):
     parts = ((address, -4), (leading, 12), (stride, 28), (base, 49), (swizzle, 62))
     shifted = [builder.lshr(v, ir.Constant(I64, -by)) if by < 0 else builder.shl(v, ir.Constant(I64, by))
                for v, by in parts]  # fmt: skip
-    total = shifted[0]
-    for part in shifted[1:]:
-        total = builder.or_(total, part)
-    return total
+    return functools.reduce(builder.or_, shifted)
 
 
-def intrinsic(body, site, name, given):
+def intrinsic(body, name, given):
     """The value of a call of one of ``device/wgmma.py``; ``given``: pairs (value, its type)."""
     if name == "wgmma_descriptor":
         return _descriptor(body, given)
     if name == "wgmma_fence":
-        return ask(body, site, "fence")
+        return ask(body, "fence")
     if name == "wgmma_commit_group":
-        return ask(body, site, "commit")
+        return ask(body, "commit")
     if name.startswith("wgmma_wait_group"):
         if len(given) > 1:
             _check(given[0][0], int(name.rpartition("n")[2]))
-        return ask(body, site, "wait", given[-1])
-    return _multiply(body, site, name, given)
+        return ask(body, "wait", given[-1])
+    return _multiply(body, name, given)

@@ -2,19 +2,33 @@
 
 from llvmlite import ir
 
-from ..runtime.llvm_types import I64, POINTER
+from ..runtime.llvm_types import I1, I8, I64, POINTER
+from .ir_values import NotLowered
+
+LARGE = 6000  # basic blocks: with many more LLVM takes longer than the interpreter
 
 
 class Writer:
     """Builds one LLVM ``function`` of ``module``. Its variables are allocated in the block ``entry``."""
 
     def begin(self, module, name, result, kinds, *blocks):
-        """Make the function with empty blocks; the last of them comes after ``entry``."""
+        """Make the function, whose first parameters are the addresses of the thread's and the block's row, with
+        empty blocks; the last of them comes after ``entry``, and is where code is written first."""
         self.module = module
-        self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
-        made = [self.function.append_basic_block(block) for block in ("entry", *blocks)]
-        self.entry, self.builder = made[0], ir.IRBuilder(made[0])
-        return made[1:]
+        self.function = ir.Function(module, ir.FunctionType(result, [I64, I64, *kinds]), name)
+        self.entry, *made = self.blocks("entry", *blocks)
+        self.builder = ir.IRBuilder(self.entry)
+        pairs = zip(("thread", "block"), self.function.args, strict=False)
+        self.rows = {name: (self.builder.inttoptr(row, POINTER), row) for name, row in pairs}
+        self.builder.branch(made[-1])
+        self.builder.position_at_end(made[-1])
+        return made[:-1]
+
+    def blocks(self, *names):
+        """New basic blocks."""
+        if len(self.function.basic_blocks) > LARGE:
+            raise NotLowered("a kernel so large that LLVM would take longer than the interpreter")
+        return [self.function.append_basic_block(name) for name in names]
 
     def slot(self, kind, count=1):
         """Memory for a variable, or for the elements of an array."""
@@ -27,6 +41,11 @@ class Writer:
             ir.Function(self.module, ir.FunctionType(result, kinds), name)
         return self.module.globals[name]
 
+    def fill(self, place, byte, size, volatile=False):
+        """Set all bytes of a piece of memory."""
+        function = self.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
+        self.builder.call(function, [place, I8(byte), I64(size), I1(volatile)])
+
     def word(self, row, number, kind):
         """A word of the thread's or the block's row, as an integer of type ``kind``."""
         value = self.builder.load(self._word(row, number), typ=I64)
@@ -35,12 +54,7 @@ class Writer:
     def _word(self, row, number):
         return self.builder.gep(self.rows[row][0], [ir.Constant(I64, number)], source_etype=I64)
 
-    def take_rows(self):
-        """The thread's and the block's row, whose addresses are the function's first parameters."""
-        pairs = zip(("thread", "block"), self.function.args, strict=False)
-        self.rows = {name: (self.builder.inttoptr(row, POINTER), row) for name, row in pairs}
-
     def bail_out_if(self, condition):
-        following = self.function.append_basic_block("stays")
+        following, = self.blocks("stays")
         self.builder.cbranch(condition, self.leaving, following)
         self.builder.position_at_end(following)

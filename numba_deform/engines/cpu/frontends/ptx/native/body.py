@@ -10,20 +10,12 @@ from ....native.codegen.ir_values import NotLowered, Static, Tuple
 from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, F64, I1, I8, I64, POINTER
 from ..values import bits_of
-from . import functions, memory
+from . import memory
 from .expressions import Expressions
 from .numbers import BoundedInt, as_int, resized, unsigned
 
-LARGE = 6000  # basic blocks: with many more LLVM takes longer than the interpreter
 FLOATS = {"pred": I1, "f32": F32, "f64": F64}
 NUMBERS = {F32: types.float32, F64: types.float64, I1: types.boolean}
-
-
-class SourceLines:
-    """What ``Coroutine.site`` asks of a function: line n of its text is line n."""
-
-    def __init__(self, function, count):
-        self.function, self.lines = function, {n: n for n in range(1, count + 1)}
 
 
 class JumpTargets:
@@ -34,34 +26,28 @@ class JumpTargets:
 
 
 class Body(Expressions):
-    """The statements of a kernel's text, whose parameters are ``args``. ``registers``: the PTX types of names,
-    ``held``: the names of variables of the module."""
+    """The statements of a ``PtxKernel``'s text, whose parameters are ``args``."""
 
-    builtins = functions.BUILTINS
-
-    def __init__(self, maker, tree, found, args, registers, held):
-        self.maker, self.builder, self.found = maker, maker.builder, found
-        self.scope = found.function.__globals__
-        self.kinds = {name: FLOATS.get(kind) or ir.IntType(bits_of(kind)) for name, kind in registers.items()}
-        self.slots, self.functions, self.frames, self.line, self.target = {}, {}, [], 0, None
+    def __init__(self, maker, kernel, args):
+        self.maker, self.builder, self.function = maker, maker.builder, kernel.plain
+        self.tree, = ast.parse("\n".join(line for line, _ in kernel.lines)).body
+        self.scope, registers = kernel.plain.__globals__, kernel.registers.items()
+        self.kinds = {name: FLOATS.get(kind) or ir.IntType(bits_of(kind)) for name, kind in registers}
+        self.slots, self.functions, self.frames, self.target = {}, {}, [], None
         self.is_set = {}  # registers that may be read before they are set -> the slot of whether they are
         self.dropped = None  # the call whose result nobody takes
-        names = [a.arg for a in tree.args.args]
+        names = [a.arg for a in self.tree.args.args]
         self.bound = {n: self.held(v) for n, v in zip(names, args, strict=True)}
-        for name in held:
-            made = maker.request(self, Static(f"{name}.address"), [], types.uint64, 0, layout.SHARED_ARRAY)
+        for name, *_ in kernel.held:
+            made = maker.request(Static(f"{name}.address"), [], types.uint64, 0, layout.SHARED_ARRAY)
             self.bound[f"{name}.address"] = unsigned(made)
-        self.tree = tree
 
     def lower(self):
         self.routine_body(self.tree.body)
 
-    def site(self, node):
-        """The number of a call's place."""
-        return self.maker.site(self.found, node.lineno, node is not self.dropped)
-
-    def bail_out_if(self, condition):
-        self.maker.bail_out_if(condition)
+    def site(self):
+        line = self.node.lineno
+        return self.maker.site(self.function, line, self.node is not self.dropped, line)
 
     def slot(self, name):
         if name not in self.slots:
@@ -71,7 +57,7 @@ class Body(Expressions):
     # --- functions ------------------------------------------------------------------------------------
     def routine_body(self, statements):
         """What a function returns, whose statements are written here."""
-        frame = JumpTargets(self.maker.function.append_basic_block("after"))
+        frame = JumpTargets(*self.maker.blocks("after"))
         self.frames.append(frame)
         self.statements(statements)
         if not self.builder.block.is_terminated:
@@ -90,9 +76,7 @@ class Body(Expressions):
         """Bytes of a thread's own, all 0."""
         if name not in self.slots:
             self.slots[name] = memory.Buffer(self.maker.slot(ir.ArrayType(I8, max(size, 1))), size)
-        clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
-        given = [ir.Constant(I8, 0), ir.Constant(I64, size), ir.Constant(I1, 0)]
-        self.builder.call(clear, [self.slots[name].slot, *given])
+        self.maker.fill(self.slots[name].slot, 0, size)
         return self.slots[name]
 
     # --- statements -----------------------------------------------------------------------------------
@@ -100,8 +84,6 @@ class Body(Expressions):
         for node in nodes:
             if self.builder.block.is_terminated:
                 return
-            if len(self.maker.function.basic_blocks) > LARGE:
-                raise NotLowered("a kernel so large that LLVM would take longer than the interpreter")
             getattr(self, f"do_{type(node).__name__}")(node)
 
     def do_Pass(self, node):
@@ -159,7 +141,7 @@ class Body(Expressions):
         return to
 
     def do_If(self, node):
-        yes, no, after = map(self.maker.function.append_basic_block, ("yes", "no", "after"))
+        yes, no, after = self.maker.blocks("yes", "no", "after")
         self.builder.cbranch(self.truth(node.test), yes, no)
         for block, statements in ((yes, node.body), (no, node.orelse)):
             self.builder.position_at_end(block)
@@ -173,20 +155,20 @@ class Body(Expressions):
         frame = self.frames[-1]
         found = self.cases(node.body)
         if found is None:  # a case that comes back to itself
-            frame.loop = self.maker.function.append_basic_block("loop")
+            frame.loop, = self.maker.blocks("loop")
             self.builder.branch(frame.loop)
             self.builder.position_at_end(frame.loop)
             self.statements(node.body)
             frame.loop = None
             return
         for number, _ in found:
-            frame.cases[number] = self.maker.function.append_basic_block(f"case{number}")
+            frame.cases[number], = self.maker.blocks(f"case{number}")
         self.builder.branch(frame.cases[frame.pc])
         frame.pc = None
         for frame.case, statements in found:
             self.builder.position_at_end(frame.cases[frame.case])
             self.statements(statements)
-        self.builder.position_at_end(self.maker.function.append_basic_block("never"))
+        self.builder.position_at_end(*self.maker.blocks("never"))
         self.builder.unreachable()
 
     def cases(self, nodes):

@@ -9,20 +9,17 @@ from llvmlite import ir
 from numba import types
 
 from ......device.ptx import Intrinsic
-from ....native.codegen import matrices
 from ....native.codegen.arithmetic import compare
 from ....native.codegen.coroutine import COLLECTIVES, joint_of
 from ....native.codegen.float_functions import in_place
+from ....native.codegen.function_body import PLACES, Builtins, FunctionBody
 from ....native.codegen.ir_values import NotLowered, Static, Tuple
-from ....native.runtime import layout
-from ....native.runtime.llvm_types import F32, F64, I1, I32
+from ....native.runtime.llvm_types import F32, F64, I1
 from .. import operations
 from . import numbers
 from .numbers import BoundedInt, as_int, constant, resized, unsigned
 
 SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
-PLACES = {"threadIdx": ("thread", layout.THREAD_X), "blockIdx": ("block", layout.BLOCK_X),
-          "blockDim": ("block", layout.BLOCK_DIM_X), "gridDim": ("block", layout.GRID_DIM_X)}  # fmt: skip
 # What calls return that neither an intrinsic's signature nor the place of the call says.
 PAIR = types.UniTuple(types.uint32, 2)
 RESULTS = {"cuda.activemask": types.uint32, "cuda.match_any_sync": types.int32, "cuda.match_all_sync": PAIR,
@@ -34,10 +31,11 @@ VOTES = ("any_sync", "all_sync", "eq_sync", "syncthreads_count", "syncthreads_an
 RESULTS |= {f"cuda.{name}": types.int32 for name in VOTES}
 
 
-class Expressions:
-    """Of a kernel's thread. ``builtins``: name -> what writes a call of it, (body, call, values) -> value."""
+BUILTINS = Builtins()  # each is (body, name, *values) -> value
 
-    builtins = {}
+
+class Expressions(FunctionBody):
+    """Of a kernel's thread. ``node`` is the call that is written."""
 
     def value(self, node, want=None):
         """The value of an expression. ``want``: Numba's type of what an unknown function has to return."""
@@ -52,7 +50,9 @@ class Expressions:
         return as_int(self.value(node, want))
 
     def truth(self, node):
-        value = self.value(node, types.boolean)
+        return self.as_truth(self.value(node, types.boolean))
+
+    def as_truth(self, value):
         if isinstance(value, BoundedInt):
             return numbers.compared(self.builder, "!=", value, constant(0))
         if value.type != I1:
@@ -107,15 +107,11 @@ class Expressions:
         if path in self.bound:
             return self.bound[path]
         if path == "cuda.laneid":
-            return self.lane()
-        where = PLACES.get(path.split(".")[1])
-        if where is None or path.count(".") != 2:
+            return BoundedInt(self.lane(), 0, 31)
+        _, name, axis = path.split(".") if path.count(".") == 2 else (path, path, "")
+        if name not in PLACES:
             raise NotLowered(path)
-        return unsigned(self.maker.word(where[0], where[1] + "xyz".index(path[-1]), I32))
-
-    def lane(self):
-        tid = self.maker.word("thread", layout.TID, I32)
-        return BoundedInt(self.builder.and_(tid, ir.Constant(I32, 31)), 0, 31)
+        return unsigned(self.place_of(name, axis))
 
     def of_UnaryOp(self, node):
         builder = self.builder
@@ -123,20 +119,19 @@ class Expressions:
             return builder.not_(self.truth(node.operand))
         value = self.value(node.operand)
         if isinstance(value, BoundedInt) or value.type == I1:
-            minus = numbers.calculated(builder, "Sub", constant(0), as_int(value))
-            if isinstance(node.op, ast.Invert):
-                return numbers.calculated(builder, "Sub", minus, constant(1))
-            return minus
+            of = constant(-1 if isinstance(node.op, ast.Invert) else 0)  # ~x is -1 - x
+            return numbers.calculated(builder, "Sub", of, as_int(value))
         return builder.fneg(value)
 
     def of_BoolOp(self, node):
-        parts, join = list(map(self.truth, node.values)), "and_" if isinstance(node.op, ast.And) else "or_"
-        for part in parts[1:]:
-            parts[0] = getattr(self.builder, join)(parts[0], part)
-        return parts[0]
+        join = self.builder.and_ if isinstance(node.op, ast.And) else self.builder.or_
+        return functools.reduce(join, map(self.truth, node.values))
 
     def of_IfExp(self, node):
-        return self.choice(self.truth(node.test), self.value(node.body), self.value(node.orelse))
+        test = self.truth(node.test)
+        if isinstance(test, ir.Constant):
+            return self.value(node.body if test.constant else node.orelse)
+        return self.choice(test, self.value(node.body), self.value(node.orelse))
 
     def choice(self, condition, a, b):
         if isinstance(a, BoundedInt) or isinstance(b, BoundedInt):
@@ -144,16 +139,15 @@ class Expressions:
         return self.builder.select(condition, a, b)
 
     def of_Compare(self, node):
-        (sign,), (right,) = node.ops, node.comparators
+        (sign,), (right,) = (SIGNS[type(op).__name__] for op in node.ops), node.comparators
         a, b = self.value(node.left, types.uint64), self.value(right)
         if isinstance(a, Static) and isinstance(b, Static):
             return ir.Constant(I1, a.value == b.value)
         if isinstance(a, BoundedInt) or a.type == I1:
-            return numbers.compared(self.builder, SIGNS[type(sign).__name__], as_int(a), as_int(b))
+            return numbers.compared(self.builder, sign, as_int(a), as_int(b))
         if isinstance(b, BoundedInt):
             raise NotLowered("a float compared with an integer")
-        kind = types.float32 if a.type == F32 else types.float64
-        return compare(self.builder, numbers.COMPARES[SIGNS[type(sign).__name__]], a, b, kind)
+        return compare(self.builder, numbers.OPERATORS[sign], a, b, types.float64)
 
     def of_BinOp(self, node):
         name = type(node.op).__name__
@@ -187,37 +181,36 @@ class Expressions:
     def call(self, node, want=None):
         """The value of a call: computed here, done by the threads together, or asked of Python."""
         name = ast.unparse(node.func)
-        if name in self.functions:
-            return self.routine(name, [self.value(a) for a in node.args])
-        if name in operations.INTEGERS:
-            return inlined(self, operations.INTEGERS[name], [self.value(a) for a in node.args])
-        if name in self.builtins:
-            return self.builtins[name](self, node, [self.value(a) for a in node.args])
         function = self.scope.get(name)
-        if isinstance(function, Intrinsic):
-            return self.intrinsic(node, name, function)
+        if isinstance(function, Intrinsic) and name not in BUILTINS:
+            return self.of_intrinsic(node, name, function)
+        values = list(map(self.value, node.args))
+        self.node = node
+        if name in self.functions:
+            return self.routine(name, values)
+        if name in operations.INTEGERS:
+            return Inlined(self, operations.INTEGERS[name], values).result
+        if name in BUILTINS:
+            return BUILTINS[name](self, name, *values)
+        if write := in_place(name):
+            return write(self, *values)
         joint = COLLECTIVES.get(name.removeprefix("cuda."), 0) if name.startswith("cuda.") else 0
         if joint:  # of which machine code takes the operands out of the thread's words
-            given = [(self.word_of(a), types.uint32) for a in node.args]
+            given = [(self.word_of(value), types.uint32) for value in values]
         else:
-            given = [self.operand(self.value(a)) for a in node.args]
+            given = list(map(self.operand, values))
         result = RESULTS.get(name, want)
         if result is None:
             raise NotLowered(f"a result of {name}, whose type is not known here")
-        return self.ask(node, name, given, result, joint, None)
+        return self.asked(name, given, result, joint, None)
 
-    def intrinsic(self, node, name, function):
+    def of_intrinsic(self, node, name, function):
         if function.ptx and function.ptx.registers:
             raise NotLowered("accumulators of a warpgroup's product")
-        kinds = function.signature.args
+        kinds, result = function.signature.args, function.signature.return_type
         given = [(self.given(a, k), k) for a, k in zip(node.args, kinds, strict=True)]
-        if name in matrices.MATRICES or name in matrices.PRODUCTS:
-            result = function.signature.return_type
-            made = matrices.intrinsic(self, self.site(node), name, given, result)
-            return self.returned(made, result)
-        if write := in_place(name):
-            return self.held(write(self, *[v for v, _ in given]))
-        return self.ask(node, name, given, function.signature.return_type, joint_of(function), None)
+        self.node = node
+        return self.returned(self.intrinsic(name, given, result, Static(name), joint_of(function)), result)
 
     def given(self, node, kind):
         """An operand as a value of Numba's type."""
@@ -228,18 +221,17 @@ class Expressions:
             raise NotLowered(f"an operand that is no {kind}")
         return value
 
-    def word_of(self, node):
+    def word_of(self, value, width=32):
         """An operand as 32 bits."""
-        value = self.value(node)
-        return resized(self.builder, as_int(value), 32)
+        return resized(self.builder, as_int(value), width)
 
     def operand(self, value):
         """(value, Numba's type) for Python. Constants need no word."""
         if isinstance(value, BoundedInt):
             if value.constant is not None:
                 return Static(value.constant), None
-            width = 32 if numbers.width_of(value.low, value.high) <= 32 else 64
-            if numbers.width_of(value.low, value.high) > 64:
+            width = max(numbers.width_of(value.low, value.high), 32)
+            if width > 64:
                 raise NotLowered("an operand of more than 64 bits")
             kind = types.Integer.from_bitwidth(width, value.low < 0)
             return resized(self.builder, value, width), kind
@@ -253,10 +245,9 @@ class Expressions:
             return Static(None), None  # local memory, which Python does not see
         return value, {I1: types.boolean, F32: types.float32, F64: types.float64}[value.type]
 
-    def ask(self, node, name, given, result, joint=0, apart=""):
-        """Have it done by the interpreter's model, or by the threads together if it is ``joint``."""
-        made = self.maker.request(self, Static(name), given, result, self.site(node), joint, apart)
-        return self.returned(made, result)
+    def asked(self, name, given, result, joint=0, apart=""):
+        """What the interpreter's model of that name returns, or the threads together if it is ``joint``."""
+        return self.returned(self.ask(Static(name), given, result, joint, apart), result)
 
     def returned(self, value, kind):
         if isinstance(kind, types.BaseTuple):
@@ -268,14 +259,16 @@ class Expressions:
 
 
 class Inlined(Expressions):
-    """The statements of a function of integers (``operations.INTEGERS``), where it is called. Loops are written
-    out; conditions of statements are constants."""
+    """A function of integers (``operations.INTEGERS``), computed where it is called: ``result`` is what it
+    returns. Loops are written out; conditions of statements are constants."""
 
     kinds = functions = {}
 
-    def __init__(self, body, scope, bound):
-        self.maker, self.builder, self.scope, self.bound = body.maker, body.builder, scope, bound
-        self.result = None
+    def __init__(self, body, function, values):
+        self.maker, self.builder, self.scope, self.result = body.maker, body.builder, function.__globals__, None
+        tree = _tree(function)
+        self.bound = {a.arg: value for a, value in zip(tree.args.args, values, strict=True)}
+        self.statements(tree.body)
 
     def statements(self, nodes):
         for node in nodes:
@@ -291,11 +284,10 @@ class Inlined(Expressions):
                 value = self.joined(type(node.op).__name__, self.bound[node.target.id], self.value(node.value))
                 self.bound[node.target.id] = value
             elif isinstance(node, ast.Assign):
-                target, = node.targets
-                many = isinstance(target, ast.Tuple)
-                names, values = (target.elts, node.value.elts) if many else ([target], [node.value])
-                values = list(map(self.value, values))
-                self.bound |= zip((n.id for n in names), values, strict=True)
+                (target,), value = node.targets, self.value(node.value)
+                many = isinstance(value, Tuple)
+                names, values = (target.elts, value.parts) if many else ([target], [value])
+                self.bound |= {name.id: part for name, part in zip(names, values, strict=True)}
 
     def of_Name(self, node):
         return self.bound[node.id] if node.id in self.bound else constant(self.scope[node.id])
@@ -303,22 +295,7 @@ class Inlined(Expressions):
     def of_BinOp(self, node):
         return self.joined(type(node.op).__name__, self.value(node.left), self.value(node.right))
 
-    def of_IfExp(self, node):
-        test = self.truth(node.test)
-        if isinstance(test, ir.Constant):
-            return self.value(node.body if test.constant else node.orelse)
-        return self.choice(test, self.value(node.body), self.value(node.orelse))
-
 
 @functools.cache
 def _tree(function):
     return ast.parse(inspect.getsource(function)).body[0]
-
-
-def inlined(body, function, values):
-    """What a function of ``operations.INTEGERS`` returns, computed in place."""
-    tree = _tree(function)
-    names = (a.arg for a in tree.args.args)
-    made = Inlined(body, function.__globals__, dict(zip(names, values, strict=True)))
-    made.statements(tree.body)
-    return made.result

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from ......compiler.inference import combined
+from ....native.codegen.arithmetic import COMPARISONS
 from ....native.codegen.ir_values import NotLowered
 from ....native.runtime.llvm_types import I1
 
+OPERATORS = {sign: function for function, sign in COMPARISONS.items()}
 WIDTHS = (1, 8, 16, 32, 64, 128)
-COMPARES = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
-            ">=": operator.ge}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def unsigned(value):
 
 
 def as_int(value):
-    """A number or a truth as a Whole."""
+    """A number or a truth as a BoundedInt."""
     if isinstance(value, BoundedInt):
         return value
     if isinstance(value, ir.Value) and value.type == I1:
@@ -56,7 +57,7 @@ def as_int(value):
 
 
 def resized(builder, number, width):
-    """The LLVM value of a Whole modulo 2 ** ``width``."""
+    """The LLVM value of a BoundedInt modulo 2 ** ``width``."""
     value, kind = number.value, ir.IntType(width)
     if isinstance(value, ir.Constant) and number.constant is not None:
         return ir.Constant(kind, number.low & (1 << width) - 1)
@@ -75,7 +76,7 @@ def united(builder, *numbers):
 def compared(builder, sign, left, right):
     """The truth of a comparison."""
     if left.constant is not None and right.constant is not None:
-        return ir.Constant(I1, COMPARES[sign](left.constant, right.constant))
+        return I1(OPERATORS[sign](left.constant, right.constant))
     (a, b), signed, _, _ = united(builder, left, right)
     return (builder.icmp_signed if signed else builder.icmp_unsigned)(sign, a, b)
 
@@ -94,8 +95,8 @@ OPERATIONS = {name: getattr(operator, word) for name, word in RING.items()} | {
 
 
 def calculated(builder, name, left, right):
-    """``left + right`` and the like of Wholes."""
-    low, high = _range(name, left, right)
+    """``left + right`` and the like of BoundedInts."""
+    low, high = _bounds(OPERATIONS[name], left, right)
     if low == high:
         return constant(low)
     width = width_of(low, high)
@@ -105,28 +106,16 @@ def calculated(builder, name, left, right):
     return BoundedInt(getattr(builder, {**RING, **DIVISION}[name])(a, b), low, high)
 
 
-def _range(name, a, b):
-    if name == "Add":
-        return a.low + b.low, a.high + b.high
-    if name == "Sub":
-        return a.low - b.high, a.high - b.low
-    if name == "Mult":
-        ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-        return min(ends), max(ends)
+def _bounds(function, a, b):
     if a.constant is not None and b.constant is not None:
-        return (OPERATIONS[name](a.constant, b.constant),) * 2
-    if name in DIVISION:
-        if a.low < 0 or b.low < 1:
-            raise NotLowered("a division of numbers with signs, or by 0")
-        return (a.low // b.high, a.high // b.low) if name == "FloorDiv" else (0, min(a.high, b.high - 1))
-    if name == "BitAnd" and (a.low >= 0 or b.low >= 0):
-        return 0, min(n.high for n in (a, b) if n.low >= 0)
-    bits = max((n if n >= 0 else ~n).bit_length() for n in (a.low, a.high, b.low, b.high))
-    return (0 if a.low >= 0 and b.low >= 0 else -(1 << bits)), (1 << bits) - 1
+        return (function(a.constant, b.constant),) * 2
+    if function in (operator.floordiv, operator.mod) and (a.low < 0 or b.low < 1):
+        raise NotLowered("a division of numbers with signs, or by 0")
+    return combined(function, (a.low, a.high), (b.low, b.high))
 
 
 def shifted_left(builder, value, amount):
-    """An LLVM value by a Whole, modulo its width."""
+    """An LLVM value by a BoundedInt, modulo its width."""
     width = value.type.width
     far = compared(builder, ">=", amount, constant(width))
     near = builder.select(far, ir.Constant(value.type, 0), resized(builder, amount, width))

@@ -1,6 +1,5 @@
 """A kernel from PTX as a program."""
 
-import ast
 import functools
 import types
 
@@ -13,7 +12,7 @@ from ....memory.scalars import start_of
 from ....native.codegen.coroutine import Coroutine
 from ....reports.call_sites import KERNEL
 from ...threads import Threads, inside
-from .body import Body, SourceLines
+from .body import Body
 
 
 class PtxProgram(Program):
@@ -32,7 +31,7 @@ class PtxProgram(Program):
         return types.FunctionType(function.__code__, scope | bound, function.__name__)
 
     def coroutine(self, module):
-        return PtxCoroutine(module, self)
+        return Coroutine(module, self.kinds, lambda maker, args: Body(maker, self.kernel, args).lower())
 
     def models(self, execution):
         return Callbacks(self.kernel, execution)
@@ -49,23 +48,6 @@ class _Outline(Outline):
     def __init__(self, function, *texts):
         self.key = cache.directory() and cache.digest(*cache.sources(FOR_CPU), *texts)
         self._things, self._numbers = [function], {id(function): 0}
-
-
-class PtxCoroutine(Coroutine):
-    """A kernel's thread."""
-
-    def __init__(self, module, program):
-        self.program = program
-        super().__init__(module, program.kinds)
-
-    def statements(self, args):
-        kernel = self.program.kernel
-        tree, = ast.parse("\n".join(line for line, _ in kernel.lines)).body
-        found = SourceLines(kernel.plain, len(kernel.lines))
-        Body(self, tree, found, args, kernel.registers, [name for name, *_ in kernel.held]).lower()
-
-    def pin_to_memory(self):
-        """Nothing to pin: functions of PTX are written out where they are called."""
 
 
 class Callbacks:
