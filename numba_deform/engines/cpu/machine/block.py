@@ -14,10 +14,8 @@ from ... import faults
 from ...waiting import ranges
 from ..async_units.barriers import Barriers
 from ..async_units.copy_engine import CopyEngine
-from ..memory.access_faults import explain_copy
 from ..memory.access_records import copy_of, writers
 from ..memory.cluster_memory import ClusterShared
-from ..memory.race_causes import count_of_all, let_others_come, too_small
 from ..memory.shared_memory import SharedMemory
 from ..memory.vector_clocks import merged, raise_to
 from ..reports.call_sites import describe_site, origin, same_line
@@ -39,6 +37,7 @@ class Block(Scheduler):
 
     def __init__(self, execution, index, size, shared_bytes):
         self.execution, self.index, self.size = execution, index, size
+        self.explain = execution.explain
         self.rng = random.Random(f"{execution.seed}/{index}")
         self.capacity = size + 64
         self.components = size
@@ -234,15 +233,15 @@ class Block(Scheduler):
     def _misused(self, barrier, what, warp):
         """The fault of a named barrier that completes without all lanes of a warp."""
         barrier.reported = True
-        let_others_come(barrier.last)
+        barrier.last.let_others_come()
         tid, site = barrier.last.tid, barrier.last.site()
         if warp != barrier.last.warp:
             tid, _, site = barrier.first[warp]
         fault = self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
         for (number, wanted, place), tids in self.named_barrier_calls.items():
             if number == barrier.number and len(tids) > wanted and tid in tids:
-                fault.add(too_small(tids, number, wanted, barrier.last.at(place)))
-                fault.cure = count_of_all(tids, number)
+                fault.add(self.explain.too_small(tids, number, wanted, barrier.last.at(place)))
+                fault.cure = self.explain.count_of_all(tids, number)
         return fault
 
     def _check_copies_done(self):
@@ -269,7 +268,7 @@ class Block(Scheduler):
                     self._outlives(late[-1])
 
     def _outlives(self, copy):
-        if copy.barrier and (fault := copy.barrier.too_few_bytes(copy)):
+        if copy.barrier and (fault := self.explain.too_few_bytes(copy.barrier, copy)):
             raise fault
         thread = copy.block.threads[copy.tid]
         name = self.shared.name_of(copy.address)
@@ -286,7 +285,7 @@ class Block(Scheduler):
             fault.cure += f"counts: the last wait, of {ranges([t.tid for t in late])} at {thread.at(site)}, "
             fault.cure += f"was for phase {phase}. Let both sides take as many steps, or wait for it as well."
         if not copy.barrier:
-            fault = explain_copy(fault, thread, copy)
+            fault = self.explain.explain_copy(fault, thread, copy)
             if _is_committed_store(copy):
                 fault.waiver = "store-at-exit"
                 if self.execution.waived.excuses(fault, thread, copy.site):

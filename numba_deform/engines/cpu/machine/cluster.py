@@ -11,11 +11,9 @@ import numpy as np
 
 from ....device.limits import MAX_COUNT
 from ... import faults
-from ..async_units.arrivals import from_afar
 from ..async_units.copy_engine import Box
 from ..async_units.cycle_costs import COST
 from ..async_units.reductions import combine
-from ..memory.access_faults import bad_read
 from ..memory.access_records import UNWRITTEN, AsyncReduction, Copy, stretches
 from ..memory.cluster_memory import RANK, let_come
 from ..memory.same_value import decide
@@ -201,7 +199,7 @@ class Cluster:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {barrier.name}", barrier)
         known = shared_clocks(thread.foreign, block)
         seen = known[0, barrier.component] if known is not None and barrier.component < known.shape[1] else 0
-        if fault := from_afar(barrier, thread, count, seen):
+        if fault := thread.explain.from_afar(barrier, thread, count, seen):
             raise fault
         if drop:
             barrier.drop(thread)
@@ -371,7 +369,7 @@ class Cluster:
         shared, (fetch, op, kind) = block.shared, change
         let_come(thread, shared, dst, lambda: UNWRITTEN in shared.written[dst : dst + size])
         if UNWRITTEN in shared.written[dst : dst + size]:
-            raise bad_read(shared, thread, UNWRITTEN, dst, size)
+            raise thread.explain.bad_read(shared, thread, UNWRITTEN, dst, size)
         copy = Copy(thread, what, dst, size, barrier.phase, barrier, generic)
         for lo, hi, _ in stretches(shared.written[dst : dst + size]):
             copy.pieces.append(AsyncReduction(copy, (dst + lo, hi - lo)))

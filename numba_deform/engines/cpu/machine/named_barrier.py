@@ -3,7 +3,6 @@ use."""
 
 from ... import faults
 from ...waiting import ranges
-from ..memory.race_causes import let_others_come
 from ..memory.vector_clocks import merged, raise_to
 from ..reports.source_loops import may_have_returned
 from ..reports.source_order import calls_besides
@@ -134,7 +133,7 @@ class NamedBarrier:
             what += f"round before, at {thread.at(site)}: it may come too early"
         elif not wait:  # who else comes tells a lap from a lane that comes for its warp
             self.reported = True
-            let_others_come(thread)
+            thread.let_others_come()
         fault = thread.fault(faults.NamedBarrierMisuse, what, self)
         fault.waiver = "own-arrival" if wait else None
         if wait or unordered or not self.partial():

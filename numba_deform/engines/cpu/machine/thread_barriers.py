@@ -5,7 +5,6 @@ import numpy as np
 
 from ... import faults
 from ..async_units.cycle_costs import COST
-from ..memory.refill_faults import too_early
 from ..memory.scalars import WORD, Undefined
 from ..memory.vector_clocks import for_shared_memory
 from .thread_memory import ThreadMemory
@@ -74,7 +73,7 @@ class ThreadBarriers(ThreadMemory):
             barrier.waiters.append(self)
             self.park("mbarrier", barrier, parity)
             if barrier.ended:
-                raise barrier.inval_fault(self, site)
+                raise self.explain.inval_fault(barrier, self, site)
             if barrier.phase != phase + 1:
                 raise self._missed(barrier, phase)
             phase = barrier.phase
@@ -100,14 +99,14 @@ class ThreadBarriers(ThreadMemory):
 
     def _missed(self, barrier, phase):
         """This thread waits for ``phase``; before it came to look, the next was complete as well."""
-        if fault := barrier.by_a_reader():
+        if fault := self.explain.by_a_reader(barrier):
             return fault
         copy = barrier.last_copy
         own = copy is not None and copy.tid == self.tid and copy.block is self.block
         later = copy is not None and not own and copy.phase > phase
         if later and barrier.refilled(phase, copy):
             # The bytes of the phase it waits for have been replaced before it could read them.
-            return too_early(self, copy, phase, self.site())
+            return self.explain.too_early(self, copy, phase, self.site())
         what = f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, but "
         what += f"the barrier is in phase {barrier.phase}, where a parity means another"
         return self.fault(faults.MissedPhase, what, barrier)

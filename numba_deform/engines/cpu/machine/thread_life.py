@@ -19,7 +19,7 @@ import math
 import sys
 from types import SimpleNamespace
 
-from greenlet import GreenletExit, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 
 from ....compiler.rewrite import REBUILT
 from ..memory.access_records import CLOCK, SITE, Write
@@ -122,6 +122,17 @@ class ThreadLife(greenlet):
                         values += name, value if type(value) is int else snapshot(value)
             frame = frame.f_back
         return tuple(values)
+
+    @property
+    def explain(self):
+        """The room ``explain``, which words what the rooms below it find wrong; the execution hands it in."""
+        return self.block.explain
+
+    def let_others_come(self):
+        """Let others do what is due, so that a fault of this thread can name it; nothing if it does not run."""
+        if getcurrent() is self:
+            self.block.execution.is_telling = True
+            self.spin()
 
     def fault(self, kind, what, about=None):
         return self.fault_at(kind, what, self.site(), about)

@@ -10,6 +10,7 @@ PLDI 2009): the last write, and the reads since.
 """
 
 from itertools import groupby
+from typing import NamedTuple
 
 NEVER = 1 << 30  # a clock no thread can have seen
 
@@ -181,6 +182,29 @@ INITIAL = Write(0, 0, None, None, None)  # there before the kernel started
 # ordinary reader, else the scope.
 OWNER, CLOCK, TID, SITE, BLOCK, ATOMIC = range(6)
 NARROW, WIDE = 1, 2  # scope cta; gpu and sys
+
+
+READ, WRITE, CHANGE = "read", "write", "atomic"  # kinds of accesses
+
+
+class Access(NamedTuple):
+    """One access that came before: by whom, when, where and of which kind. ``owner``: its entry in the
+    clocks."""
+
+    kind: str
+    block: object
+    tid: int
+    owner: int
+    clock: int
+    site: object
+
+    @classmethod
+    def write(cls, w):
+        return cls(CHANGE if w.atomic else WRITE, w.block, w.tid, w.owner, w.clock, w.site)
+
+    @classmethod
+    def read(cls, r):
+        return cls(CHANGE if r[ATOMIC] else READ, r[BLOCK], r[TID], r[OWNER], r[CLOCK], r[SITE])
 
 
 def is_by_thread(reader):

@@ -4,7 +4,8 @@
 import itertools
 import math
 
-from .races import CHANGE, READ, WRITE, Cause, elements
+from ..memory.access_records import CHANGE, READ, WRITE
+from .races import Cause, elements
 
 
 def carved_twice(pair):

@@ -14,7 +14,7 @@ ASTRAY = (faults.StaleWait, faults.RefillRace, faults.MissedPhase, faults.TooMan
 UNGUARDED = faults.RefillRace, faults.CopyCollision, faults.TooManyArrivals, faults.UnobservedPhase
 
 
-def explain(fault, block):
+def blame_waits(fault, block):
     """Blame a wait for ``fault``, where one is its cause."""
     function = block.execution.function
     names = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}

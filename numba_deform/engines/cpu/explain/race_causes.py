@@ -1,16 +1,15 @@
 """Why two accesses race, and what would mend it: by their kinds, and by what their threads did meanwhile.
 
-``access_faults`` has found two accesses that nothing orders, and asks :func:`race` for the fault. Each function
+``accesses`` has found two accesses that nothing orders, and asks :func:`race` for the fault. Each function
 of ``CAUSES`` looks for one cause; the first that finds its own has the say.
 """
 
-from greenlet import getcurrent
-
 from ... import faults
+from ..memory.access_records import CHANGE, READ, WRITE
+from ..memory.vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 from . import source_causes as source
 from .flag_causes import also_acquire, flags_of, lock_without_fence, ticket_without_fence, unacquired
-from .races import CHANGE, READ, WRITE, Cause, Race, elements
-from .vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
+from .races import Cause, Race, elements
 
 RULES = {
     "cta": faults.DataRace.rule,
@@ -30,7 +29,7 @@ def race(space, thread, kind, other, what, name):
     for _ in range(LATE):
         if pair.near or any(find(pair) for find in HANDED_ON):
             break
-        let_others_come(thread)  # an acquire or a release may be late
+        thread.let_others_come()  # an acquire or a release may be late
     cause = next(cause for find in CAUSES if (cause := find(pair)))
     who, site = cause.at or (thread, thread.site())
     what = (cause.what or what) + cause.more + VOLATILE * pair.is_volatile
@@ -39,14 +38,6 @@ def race(space, thread, kind, other, what, name):
     plain = cause.kind is faults.DataRace
     fault.rule = cause.rule or (RULES[pair.scope] + BEYOND * pair.wide if plain else fault.rule)
     return fault
-
-
-def let_others_come(thread):
-    """Let others do what is due, so that the fault of ``thread`` can name it; nothing for one that does not
-    run."""
-    if getcurrent() is thread:
-        thread.block.execution.is_telling = True
-        thread.spin()
 
 
 # --- waits that waited for something else -------------------------------------------------------------
@@ -87,7 +78,7 @@ def _count_too_small(pair):
     both = {pair.thread.tid, pair.other.tid}
     for (number, count, site), tids in pair.thread.block.named_barrier_calls.items():
         if len(tids) > count and both <= tids:
-            let_others_come(pair.thread)  # all who call it
+            pair.thread.let_others_come()  # all who call it
             place = pair.thread.at(site)
             more = f"; {too_small(tids, number, count, place)}: it completes without the others"
             rule = faults.NamedBarrierMisuse.rule
@@ -110,7 +101,7 @@ def _old_phase(pair):
         for _ in range(LATE):
             if (brings := _bringing(pair, barrier)) is not None:
                 break
-            let_others_come(thread)
+            thread.let_others_come()
         if brings is not None and brings > phase:
             when = f"for phase {phase}{' again' * again}" if phase >= 0 else "before any phase was over"
             kind = faults.StaleWait if again else faults.FreshBarrierPassed
@@ -229,7 +220,7 @@ def _of_another_stage(pair, waited, site):
         clocks = [(of.get(other.tid, -1), b) for b in culprit.arrivals for of in (b.last_arrivers, b.arrived)]
         if after := [each for each in clocks if each[0] >= other.clock]:
             break
-        let_others_come(pair.thread)
+        pair.thread.let_others_come()
     _, barrier = min(after, key=lambda each: each[0], default=(0, waited))
     code, offset = culprit.arrivals[barrier]
     if barrier is waited or code is not other.site[0] or offset < other.site[1]:

@@ -1,8 +1,9 @@
-"""What is wrong with a copy into a stage that somebody may still read, in words. ``access_faults`` asks."""
+"""What is wrong with a copy into a stage that somebody may still read, in words. ``accesses`` asks."""
 
 from ... import faults
 from ...waiting import ranges
-from .access_records import BLOCK, CLOCK, SITE, TID, copy_of
+from ..memory.access_records import BLOCK, CLOCK, SITE, TID, copy_of
+from .arrivals import too_many
 
 
 def unfenced_refill(space, thread, r, address, record):
@@ -95,7 +96,7 @@ def refill_fault(copy, what, reader):
         absent = phase == barrier.phase - 1 >= 0 and reader.tid not in barrier.last_arrivers
         if absent and barrier.last_twice:  # others have arrived in its place
             what = f"has not arrived in it, and {reader.describe(copy)} issues a {copy.what} into what it has "
-            return barrier.too_many(reader, phase, f"{what}yet to read, at {reader.at(copy.site)}")
+            return too_many(barrier, reader, phase, f"{what}yet to read, at {reader.at(copy.site)}")
         if reader.tid in barrier.arrived | barrier.last_arrivers or barrier.pending < barrier.expected:
             seen = f"for phase {phase}" if phase >= 0 else "before any phase was complete"
             if absent:

@@ -7,10 +7,10 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from ... import faults
-from ..memory.access_faults import undefined_use
 from ..memory.arrays import LocalArray
 from ..memory.scalars import UndefinedUse
-from .call_sites import ARRAY, INDEX, KERNEL, describe_site, raised_at
+from ..reports.call_sites import ARRAY, INDEX, KERNEL, describe_site, raised_at
+from .accesses import undefined_use
 
 ENGINES = Path(__file__).parents[2]
 DEVICE = ENGINES.parent / "device"

@@ -1,9 +1,9 @@
 """Causes of races that who reads a flag, or takes a lock or a ticket, leaves open. ``race_causes`` has those of
 who sets it."""
 
-from .access_records import ATOMIC, BLOCK, CLOCK, SITE, TID, readers, writers
-from .races import CHANGE, READ, Cause
-from .vector_clocks import CLUSTER, CTA, FENCED, GPU, MET, covers
+from ..memory.access_records import ATOMIC, BLOCK, CHANGE, CLOCK, READ, SITE, TID, readers, writers
+from ..memory.vector_clocks import CLUSTER, CTA, FENCED, GPU, MET, covers
+from .races import Cause
 
 SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU}
 

@@ -1,6 +1,7 @@
 """Arrivals on an mbarrier that are missing, or too many, and what would mend it. ``mbarrier`` asks."""
 
 import re
+from itertools import pairwise
 
 from ... import faults
 from ...waiting import have, ranges
@@ -73,9 +74,14 @@ class MissingArrivalsReport:
         sites = {"exited since" if t.dead else f"at {t.at(t.site())} by now" for t in self.of(tids)}
         return " or ".join(sorted(sites))
 
-    def fields(self):
-        """Who could end the wait, how that is known, whether the cause is here, the cure: of a ``Wait``."""
+    def fields(self, parity):
+        """Those of the ``Wait`` of who waits for the current phase."""
         barrier, by, why = self.barrier, self.late, "arrived here before"
+        missing, pending, tx = [], barrier.pending, barrier.tx
+        anywhere = ", of this block or others of its cluster" * bool(self.others)
+        missing += [f"{pending} arrival{'s' * (pending > 1)} missing{anywhere}"] * (pending > 0)
+        missing += [f"{tx} bytes expected that no copy brings"] * (tx > 0)
+        missing += [f"{-tx} bytes have landed that nobody has expected"] * (tx < 0)
         root = any(t.dead for t in self.of(by))
         if not barrier.pending:
             by, root = barrier.issuers, True
@@ -89,7 +95,9 @@ class MissingArrivalsReport:
             why = "not arrived in this phase" if by else ""
         cure = next((cure for find in self.CURES if (cure := find(self, barrier))), "")
         certain = barrier.is_left_out()
-        return {"by": tuple(sorted(by)), "why": why, "root": root, "certain": certain, "cure": cure}
+        return {"on": f"{barrier.name}, parity {parity}", "state": barrier.state(), "why": why,
+                "missing": " and ".join(missing), "by": tuple(sorted(by)), "root": root, "certain": certain,
+                "cure": cure}  # fmt: skip
 
     def never_came(self, barrier):
         """The announcements in this phase were of more bytes than have come, from whatever block."""
@@ -377,3 +385,67 @@ def _same_wait(barrier, thread, clock, ring):
     return (f"The wait at {thread.at(site)} has returned {when}, as it had before the first of these arrivals. "
             "Change its parity from one use of a stage to the next, as use // stages & 1 does, or "
             "the state of a Ring that is advanced once a use.")  # fmt: skip
+
+
+def arrives_unobserved(barrier, thread):
+    """Nothing tells this thread that the phase before is over, so it cannot know which phase its arrival
+    counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by any thread, before
+    an arrival in the next."""
+    what = unobserved(barrier, thread.tid in barrier.last_arrivers)
+    return too_many(barrier, thread, barrier.phase - 1, what)
+
+
+def arrives_beyond_count(barrier, thread, count):
+    """The fault of ``thread``, for whose ``count`` arrivals the phase has no room."""
+    return too_many(barrier, thread, barrier.phase, none_left(barrier, count))
+
+
+def too_few_bytes(barrier, copy):
+    """The fault of who announced fewer bytes than the copies bring, of which ``copy`` is one; None if they
+    are no fewer, or go to one place: then one of them came too early."""
+    more, last, issuer = barrier.undeclared(), barrier.announced, copy.block.threads[copy.tid]
+    if more <= 0 or _refills(barrier):
+        return None
+    what = f"the copies that signal {barrier.name} bring {{}} bytes"
+    if last is None or copy.block is barrier.block and copy.known[barrier.component] > last.phase:
+        what = f"{what.format(more)}, of which nobody has announced any; one is issued here"
+        fault = issuer.fault_at(faults.MoreBytesThanExpected, what, copy.site, barrier)
+        fault.cure = f"Announce {more} bytes before the copy: mbarrier_arrive_expect_tx(bar, {more})."
+    else:
+        total = last.bytes + more
+        what = f"{what.format(total)}, and thread {last.thread.tid} announces {last.bytes} bytes here; "
+        what += f"{last.thread.describe(copy)} issues one at {issuer.at(copy.site)}"
+        fault = last.thread.fault_at(faults.MoreBytesThanExpected, what, last.site, barrier)
+        fault.cure = barrier.block.execution.load_checks.exchanged()
+        fault.cure += f"Announce {total} bytes there: the full box of every copy, elements outside the "
+        fault.cure += "tensor too; of a multicast, each block announces what all blocks send it."
+        if copy.generic:
+            fault.cure = f"Announce {total} bytes there, or more where others are still to send: "
+            fault.cure += f"{copy.size} by each {copy.what}."
+    return fault
+
+
+def _refills(barrier):
+    """Whether copies since the last announcement go where others of them went."""
+    first = barrier.announced.phase if barrier.announced else 0
+    places = [(address, size) for phase, address, size in barrier.filled if phase >= first]
+    places += [(c.address, c.size) for c in barrier.block.copies if c.barrier is barrier and not c.pieces]
+    return any(a + size > b for (a, size), (b, _) in pairwise(sorted(places)))
+
+
+def overtaken(barrier, waiter):
+    """The fault of a ``waiter`` that this phase does not wait for."""
+    phase, site = waiter.waits[barrier][:2]
+    what = f"waits on {barrier.name} for phase {phase}, and nothing makes phase {barrier.phase} wait for this: "
+    what += f"both may be over when this thread looks, and the parity then means phase {barrier.phase + 1}"
+    return by_a_reader(barrier) or waiter.fault_at(faults.MissedPhase, what, site, barrier)
+
+
+def inval_fault(barrier, waiter, site):
+    """The inval is not ordered after the wait of ``waiter`` at ``site``."""
+    tid, where = barrier.ended
+    what = f"invalidates {barrier.name}, on which thread {waiter.tid} waits at {waiter.at(site)}; "
+    what += "nothing orders that before this"
+    fault = barrier.block.threads[tid].fault_at(faults.InvalNotOrdered, what, where, barrier)
+    fault.waiver = "pipeline-end" if waiter.mates.matched else None
+    return fault

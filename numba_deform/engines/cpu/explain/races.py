@@ -6,30 +6,8 @@ import re
 from typing import NamedTuple
 
 from ... import faults
-from .access_records import ATOMIC, BLOCK, CLOCK, OWNER, SITE, TID
-from .vector_clocks import covers
-
-READ, WRITE, CHANGE = "read", "write", "atomic"  # kinds of accesses
-
-
-class Access(NamedTuple):
-    """One access that came before: by whom, when, where and of which kind. ``owner``: its entry in the
-    clocks."""
-
-    kind: str
-    block: object
-    tid: int
-    owner: int
-    clock: int
-    site: object
-
-    @classmethod
-    def write(cls, w):
-        return cls(CHANGE if w.atomic else WRITE, w.block, w.tid, w.owner, w.clock, w.site)
-
-    @classmethod
-    def read(cls, r):
-        return cls(CHANGE if r[ATOMIC] else READ, r[BLOCK], r[TID], r[OWNER], r[CLOCK], r[SITE])
+from ..memory.access_records import Access
+from ..memory.vector_clocks import covers
 
 
 class Race(NamedTuple):

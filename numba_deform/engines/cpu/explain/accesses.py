@@ -7,10 +7,26 @@ import re
 from typing import NamedTuple
 
 from ... import faults
-from .access_records import BLOCK, CLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live, copy_of
-from .race_causes import RELAXED, let_others_come, race, relaxed_arrival
-from .races import CHANGE, READ, WRITE, Access
-from .refill_faults import far_refill, refill_fault, release_of, released, too_early, verb_of, waited_too_early
+from ..memory.access_records import (
+    BLOCK,
+    CHANGE,
+    CLOCK,
+    OUTSIDE,
+    OWNER,
+    READ,
+    SITE,
+    TID,
+    UNWRITTEN,
+    WRITE,
+    Access,
+    Copy,
+    Ended,
+    Live,
+    copy_of,
+)
+from .arrivals import by_a_reader, too_few_bytes
+from .race_causes import RELAXED, race, relaxed_arrival
+from .refills import far_refill, refill_fault, release_of, released, too_early, verb_of, waited_too_early
 from .source_causes import carved
 
 OVERLAP = "If each store should have a place of its own, correct that; or let one thread issue it. Otherwise: "
@@ -56,9 +72,9 @@ def _unannounced_multicast(space, thread, address):
         if idle and (flying := next((block for block in blocks if block.copies), None)):
             flying.land()  # for which its issuer may wait
         before = now
-        let_others_come(thread)
+        thread.let_others_come()
     copy = copy_of(space.written[place])
-    return copy and copy.barrier and copy.barrier.too_few_bytes(copy)
+    return copy and copy.barrier and too_few_bytes(copy.barrier, copy)
 
 
 def _before(space, address):
@@ -138,7 +154,7 @@ def explain_group(fault, thread, issuer, owner, number):
         fault.cure = "Wait on the barrier that the copy signals before its source is written."
         return fault
     if issuer is not thread:
-        let_others_come(thread)  # what the issuer is still to commit may stay open
+        thread.let_others_come()  # what the issuer is still to commit may stay open
     [(key, groups)] = found
     kind = GROUP_KINDS[key]
     barrier = next((barrier for last, barrier in groups.arrivals if number <= last), None)
@@ -203,8 +219,8 @@ def explain_copy(fault, thread, copy):
 def _too_few_bytes(thread, copy):
     """The fault of who announced fewer bytes than the copies to the barrier of ``copy`` bring, or None."""
     if copy.barrier.undeclared():
-        let_others_come(thread)  # who announces them may be late
-    return copy.barrier.too_few_bytes(copy)
+        thread.let_others_come()  # who announces them may be late
+    return too_few_bytes(copy.barrier, copy)
 
 
 def _unawaited(thread, copy, name):
@@ -213,7 +229,7 @@ def _unawaited(thread, copy, name):
     head = f"reads {name}: the {copy.what} issued by {thread.describe(copy)} at {thread.at(copy.site)} {state}"
     if copy.barrier is None:
         return explain_copy(thread.fault(faults.InFlightRead, head, name), thread, copy)
-    if fault := copy.barrier.by_a_reader() or _too_few_bytes(thread, copy):
+    if fault := by_a_reader(copy.barrier) or _too_few_bytes(thread, copy):
         return fault
     head += f", and this thread has not waited for it (it completes phase {copy.phase} of {copy.barrier.name})"
     if copy.barrier.block is not thread.block:
@@ -348,7 +364,7 @@ def bad_overwrite(space, thread, r, late, address, record):
         what += f"the {thing} {who}issued at {site} may still be reading"
         issuer = r[BLOCK].threads[r[TID]]
         if thing == "product" and copy and (givers := [t for t in copy.givers if t // 128 == r[TID] // 128]):
-            let_others_come(thread)
+            thread.let_others_come()
             return _released_in_flight(copy, issuer.block.threads[min(givers)], name, r)
         if thing == "product" and copy and copy.tid // 128 != r[TID] // 128:  # nobody has given it back
             return refill_fault(copy, what, issuer)

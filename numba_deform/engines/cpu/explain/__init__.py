@@ -1,0 +1,35 @@
+"""What is wrong, in words.
+
+The rooms below find that a rule is broken, and where. This one says why, and what would mend it. It looks at
+the threads as they stand, and may let others go on first, so that a report can name what comes late: so it is
+asked at once, where the fault is found. Nothing below imports it: ``Execution`` hands this module in, and each
+block and thread has it as ``explain``, with these names.
+"""
+
+# ruff: noqa: F401
+from .accesses import (
+    bad_overwrite,
+    bad_read,
+    bad_scope,
+    bad_write,
+    explain_copy,
+    outside,
+    undefined_use,
+    wait_for_product,
+)
+from .arrivals import (
+    MissingArrivalsReport,
+    arrives_beyond_count,
+    arrives_unobserved,
+    by_a_reader,
+    from_afar,
+    inval_fault,
+    late_announcement,
+    overtaken,
+    too_few_bytes,
+)
+from .error_origin import blamed
+from .load_checks import LoadChecks
+from .race_causes import count_of_all, too_small
+from .refills import too_early, unfenced_refill, verb_of
+from .wait_causes import blame_waits
