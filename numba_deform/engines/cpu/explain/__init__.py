@@ -30,6 +30,7 @@ from .arrivals import (
 )
 from .error_origin import blamed
 from .load_checks import LoadChecks
-from .race_causes import count_of_all, too_small
+from .named_barriers import lapped, of_arrivals_and_counts, without_its_warp
 from .refills import too_early, unfenced_refill, verb_of
+from .source_order import depth_of
 from .wait_causes import blame_waits

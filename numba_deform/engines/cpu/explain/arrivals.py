@@ -6,7 +6,7 @@ from itertools import pairwise
 from ... import faults
 from ...waiting import have, ranges
 from ..reports.call_sites import same_line
-from ..reports.source_order import has_left, passed_by, takes_turns
+from .source_order import has_left, passed_by, takes_turns
 
 RING = re.compile(r"(.+)\.(full|empty)\[(\d+)\]")  # the name of a barrier of a Ring
 

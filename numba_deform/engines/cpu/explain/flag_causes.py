@@ -3,6 +3,7 @@ who sets it."""
 
 from ..memory.access_records import ATOMIC, BLOCK, CHANGE, CLOCK, READ, SITE, TID, readers, writers
 from ..memory.vector_clocks import CLUSTER, CTA, FENCED, GPU, MET, covers
+from ..reports.call_sites import result_used
 from .races import Cause
 
 SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU}
@@ -110,7 +111,7 @@ def lock_without_fence(pair):
         changes = [w for w in writers(record) if w.reads]
         left = [w for w in changes if w.block is other.block and pair.known_to(w)]
         taken = [w for w in changes if w.block is thread.block and thread.seen[w.owner] >= w.clock]
-        taken = [w for w in taken if thread.result_used(w.site)]
+        taken = [w for w in taken if result_used(w.site)]
         if not left or not taken or taken[-1].number < left[-1].number:
             continue
         given, got = thread.at(left[-1].site), thread.at(taken[-1].site)

@@ -9,6 +9,7 @@ from ..memory.access_records import CHANGE, READ, WRITE
 from ..memory.vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 from . import source_causes as source
 from .flag_causes import also_acquire, flags_of, lock_without_fence, ticket_without_fence, unacquired
+from .named_barriers import count_of_all, too_small
 from .races import Cause, Race, elements
 
 RULES = {
@@ -59,16 +60,6 @@ def _old_token(pair):
                 faults.StaleWait, (thread, site),
             )  # fmt: skip
     return None
-
-
-def too_small(tids, number, count, place):
-    """In words, that more threads call a named barrier at one place than its count."""
-    return f"{len(tids)} threads call named barrier {number} at {place}, and its count is {count}"
-
-
-def count_of_all(tids, number):
-    """The cure for that."""
-    return f"Give it the number of threads that come to it: bar_sync({number}, {-(-len(tids) // 32) * 32})."
 
 
 def _count_too_small(pair):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ... import faults
 from ..memory.access_records import Access
 from ..memory.vector_clocks import covers
+from .source_order import order_of
 
 
 class Race(NamedTuple):
@@ -62,10 +63,10 @@ class Race(NamedTuple):
 
     @property
     def order(self):
-        """What stands between the two in their source, see ``reports.source_order``."""
+        """What stands between the two in their source, see ``source_order``."""
         tids, calls = self.thread.block.met if self.near else ((), ())
         met = calls if {self.thread.tid, self.other.tid} <= {*tids} else ()
-        return self.thread.order_of(self.thread.site(), self.other.site, self.near, met)
+        return order_of(self.thread.site(), self.other.site, self.near, met)
 
     @property
     def in_global(self):

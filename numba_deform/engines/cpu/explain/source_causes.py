@@ -6,6 +6,7 @@ import math
 
 from ..memory.access_records import CHANGE, READ, WRITE
 from .races import Cause, elements
+from .source_order import has_left, index_without_block, order_of
 
 
 def carved_twice(pair):
@@ -44,7 +45,7 @@ def same_in_each_block(pair):
     other, thread, array = pair.other, pair.thread, pair.name.partition("[")[0]
     if pair.near or pair.other.tid != thread.tid or not pair.in_global or CHANGE in pair.kinds:
         return None
-    made = [thread.index_without_block(site, index)
+    made = [index_without_block(site, index)
             for site, line in zip((thread.site(), other.site), pair.lines, strict=True)
             for index in elements(line, array)]  # fmt: skip
     if not made or None in made or not pair.space.has_more_than(thread.block.size):
@@ -68,7 +69,7 @@ def passed_by(pair):
     for tids, calls in (*some, block.met):
         absent = [t for t in (pair.thread, pair.culprit) if t.tid not in tids]
         fresh = calls[:1] != block.met[1][:1]
-        if len(absent) == 1 and (absent[0].dead or pair.thread.has_left(calls[-1], absent[0].calls(), fresh)):
+        if len(absent) == 1 and (absent[0].dead or has_left(calls[-1], absent[0].calls(), fresh)):
             place, outer = map(pair.thread.at, (calls[0], calls[-1]))
             called = f", called at {outer}" * (outer != place)
             more = f"; thread {absent[0].tid} has gone past the barrier between them, at {place}{called}"
@@ -173,7 +174,7 @@ def _is_an_exchange(pair):
 def _reads_first(pair):
     """Whether that is so, and the line that reads is the first of the two."""
     read = pair.thread.site() if pair.kind is READ else pair.other.site
-    return _is_an_exchange(pair) and pair.thread.order_of(read, read, True).first == pair.order.first
+    return _is_an_exchange(pair) and order_of(read, read, True).first == pair.order.first
 
 
 def phase_of_the_grid(pair):

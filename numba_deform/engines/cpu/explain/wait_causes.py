@@ -5,8 +5,8 @@ import inspect
 
 from ... import faults
 from ..reports.call_sites import describe_site, place
-from ..reports.source_order import wrong_divisor
 from .arrivals import RING, States, by_states
+from .source_order import wrong_divisor
 
 # What comes of a wait for another phase than was meant, and of copies issued by another than who waits.
 ASTRAY = (faults.StaleWait, faults.RefillRace, faults.MissedPhase, faults.TooManyArrivals,

@@ -190,9 +190,9 @@ class Block(Scheduler):
             raise thread.fault(faults.NamedBarrierMisuse, what, barrier)
         before, fault = self.completed.get(number), None
         if barrier.has(thread):
-            fault = barrier.lapped(thread, wait)
+            fault = self.explain.lapped(barrier, thread, wait)
         elif unordered := before and before.unordered(thread):
-            fault = before.lapped(thread, wait, unordered)
+            fault = self.explain.lapped(before, thread, wait, unordered)
         if fault and not (wait and self.execution.waived.excuses(fault, thread)):
             raise fault
         barrier.arrive(thread)
@@ -215,10 +215,7 @@ class Block(Scheduler):
         if barrier.reported:
             return False  # somebody is about to say what is wrong
         if skipped := barrier.skipped():
-            warp = barrier.last.warp if barrier.last.warp in skipped else min(skipped)
-            what = f"named barrier {barrier.number} completes although only {skipped[warp]} lane"
-            what += f"{'s' * (skipped[warp] > 1)} of warp {warp} came"
-            raise self._misused(barrier, what, warp)
+            raise self.explain.without_its_warp(barrier, skipped)
         del self.named[barrier.number]
         self.completed[barrier.number] = None if barrier.released is None else barrier
         if barrier.whole:
@@ -229,20 +226,6 @@ class Block(Scheduler):
         current = getcurrent()
         self.ready.extend(thread for thread in barrier.parked if thread is not current)
         return True
-
-    def _misused(self, barrier, what, warp):
-        """The fault of a named barrier that completes without all lanes of a warp."""
-        barrier.reported = True
-        barrier.last.let_others_come()
-        tid, site = barrier.last.tid, barrier.last.site()
-        if warp != barrier.last.warp:
-            tid, _, site = barrier.first[warp]
-        fault = self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
-        for (number, wanted, place), tids in self.named_barrier_calls.items():
-            if number == barrier.number and len(tids) > wanted and tid in tids:
-                fault.add(self.explain.too_small(tids, number, wanted, barrier.last.at(place)))
-                fault.cure = self.explain.count_of_all(tids, number)
-        return fault
 
     def _check_copies_done(self):
         for arrival in [copy for copy in self.copies if not copy.size]:

@@ -24,9 +24,8 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from ....compiler.rewrite import REBUILT
 from ..memory.access_records import CLOCK, SITE, Write
 from ..memory.arrays import snapshot
-from ..reports.call_sites import KERNEL, describe_site, place, result_used
+from ..reports.call_sites import KERNEL, describe_site, place
 from ..reports.source_loops import step_of, unread
-from ..reports.source_order import has_left, index_without_block, order_of
 
 NOWHERE = SimpleNamespace(base=0, stop=0)
 
@@ -147,9 +146,7 @@ class ThreadLife(greenlet):
             state=about.state() if hasattr(about, "state") else None, waits=waits
         )
 
-    at, has_left, order_of, index_without_block, result_used = map(
-        staticmethod, (describe_site, has_left, order_of, index_without_block, result_used)
-    )
+    at = staticmethod(describe_site)
 
     @staticmethod
     def line(site):

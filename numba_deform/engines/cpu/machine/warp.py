@@ -4,7 +4,6 @@
 from ... import faults
 from ...waiting import have, ranges
 from ..reports.call_sites import describe_site
-from ..reports.source_order import depth_of
 
 
 class Warp:
@@ -42,6 +41,7 @@ class Warp:
         Blamed is the one that stands deeper in branches and loops: the other lanes have passed it by."""
         other, first, values, parked = entry
         waiting, where = ranges(sorted(values), "lane"), describe_site(first)
+        depth_of = thread.explain.depth_of
         if depth_of(parked[0].calls()) <= depth_of(thread.calls()):
             what = f"{kind} with mask {mask:#x}, while {waiting} {'wait' if len(values) > 1 else 'waits'} in "
             return thread.fault(faults.WarpDivergence, f"{what}{other} at {where}")

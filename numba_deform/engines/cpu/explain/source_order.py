@@ -3,16 +3,14 @@ asks, by the thread that it speaks of."""
 
 import ast
 import functools
-import linecache
 import re
 from typing import NamedTuple
 
-from .call_sites import describe_site, indentation, line_in_file, line_of, origin
-from .source_loops import tree_of
+from ..reports.call_sites import describe_site, indentation, line_in_file, line_of, origin
+from ..reports.source_loops import LOOPS, arm, enclosing, tree_of
 
 BLOCK = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")
 OTHERS = ("syncwarp", "bar_sync", "bar_arrive", "mbarrier_wait", "mbarrier_try_wait", "mbarrier_test_wait")
-LOOPS = ast.For, ast.While
 HOLDERS = ast.If, *LOOPS
 NUMBERS = ("grid", "gridsize", "threadIdx", "blockIdx")  # of ``cuda``, that tell threads from each other
 
@@ -51,9 +49,9 @@ def order_of(one, other, near, met=()):
     if function is None:
         return _order_of_lines(one, other, *met[:1])
     first, second = sorted((line_of(one), line_of(other)))
-    around = [list(_parents(function, line)) for line in (first, second)]
+    around = [list(enclosing(function, line)) for line in (first, second)]
     both = [node for node in around[0] if node in around[1]]
-    if any(isinstance(n, ast.If) and _arm(n, first) is not _arm(n, second) for n in both):
+    if any(isinstance(n, ast.If) and arm(n, first) is not arm(n, second) for n in both):
         return None
     loops = [node for node in both if isinstance(node, LOOPS)]
     loop, unclear, grid = loops[-1] if loops else None, False, False
@@ -71,7 +69,7 @@ def order_of(one, other, near, met=()):
         if name in BLOCK and not near:
             found["narrow"] = line if between else found["narrow"] or line
             continue
-        branches = [n for n in _parents(function, line) if isinstance(n, HOLDERS) and n not in both]
+        branches = [n for n in enclosing(function, line) if isinstance(n, HOLDERS) and n not in both]
         asked = [getattr(n, "test", None) or n.iter for n in branches if n not in around[1]]
         names = {n.id for each in asked for n in ast.walk(each) if isinstance(n, ast.Name)}
         if not branches or line == last:
@@ -96,7 +94,7 @@ def depth_of(sites):
     functions = [_function_at(site) for site in sites]
     if None in functions:
         return indentation(sites[0])
-    around = (n for f, site in zip(functions, sites, strict=True) for n in _parents(f, line_of(site)))
+    around = (n for f, site in zip(functions, sites, strict=True) for n in enclosing(f, line_of(site)))
     return sum(2 if isinstance(node, ast.If) else isinstance(node, LOOPS) for node in around)
 
 
@@ -109,21 +107,21 @@ def has_left(site, calls, fresh=None):
     if function is None:
         line = line_in_file(now, site) if fresh and now else None
         return line is not None and line > line_in_file(site, site)
-    line, here, around = line_of(now), line_of(site), list(_parents(function, line_of(site)))
+    line, here, around = line_of(now), line_of(site), list(enclosing(function, line_of(site)))
     loop = next((node for node in around if isinstance(node, LOOPS)), None)
     if loop or fresh is None or now is not calls[-1]:
         return loop is not None and line > loop.end_lineno
     arms = (n for n in around if isinstance(n, ast.If) and n.lineno <= line <= n.end_lineno)
-    return line > here or any(_arm(n, line) is not _arm(n, here) for n in arms)
+    return line > here or any(arm(n, line) is not arm(n, here) for n in arms)
 
 
 def passed_by(site):
     """The line of an ``if`` by which a round of the innermost loop around ``site`` may pass it by: it holds it,
     or ends the round before it, and what it tests changes in the loop. None if there is none."""
     function, line = _function_at(site), line_of(site)
-    around = list(_parents(function, line)) if function else []
+    around = list(enclosing(function, line)) if function else []
     first = max((n for n, node in enumerate(around) if isinstance(node, LOOPS)), default=len(around))
-    arms = [_arm(node, line) if isinstance(node, ast.If) else node.body for node in around[first:]]
+    arms = [arm(node, line) if isinstance(node, ast.If) else node.body for node in around[first:]]
     before = (n for arm in arms for n in arm if n.lineno < line and isinstance(n, ast.If))
     tests = [*around[first + 1 :], *(n for n in before if isinstance(n.body[-1], ast.Continue))]
     names = [(n.lineno, set(_named(n.test, ast.Load))) for n in tests if isinstance(n, ast.If)]
@@ -228,25 +226,11 @@ def _function_at(site):
     """The innermost function of the source that a site's line is in."""
     if origin(site)[:2] != (site[0].co_filename, line_of(site)):
         return None  # the source is no Python
-    line, functions = line_of(site), _functions_of("".join(linecache.getlines(site[0].co_filename)))
-    held = [n for n in functions if n.lineno <= line <= n.end_lineno]
+    line = line_of(site)
+    held = [n for n in _functions_in(tree_of(site[0].co_filename)) if n.lineno <= line <= n.end_lineno]
     return max(held, key=lambda node: node.lineno, default=None)
 
 
 @functools.lru_cache(maxsize=64)  # each store that is waived asks
-def _functions_of(source):
-    tree = tree_of(source)
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)] if tree else []
-
-
-def _parents(node, line):
-    """The statements below ``node`` that hold a line and have others in them, the outermost first."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt) and child.lineno <= line <= child.end_lineno:
-            yield from [child] * hasattr(child, "body")
-            yield from _parents(child, line)
-
-
-def _arm(node, line):
-    """The list of statements of an ``if`` that a line is in; its condition counts to the first."""
-    return node.orelse if node.orelse and line >= node.orelse[0].lineno else node.body
+def _functions_in(tree):
+    return [node for node in ast.walk(tree or ast.Pass()) if isinstance(node, ast.FunctionDef)]
