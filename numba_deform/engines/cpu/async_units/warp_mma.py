@@ -83,7 +83,7 @@ def read_element(lane, address, size):
     shared = lane.block.shared
     offset = address - shared.base
     if shared.has(UNWRITTEN, offset, offset + size):
-        raise lane.explain.bad_read(shared, lane, UNWRITTEN, address, size)
+        raise lane.explain.bad_access(shared, lane, UNWRITTEN, address, size)
     return lane.load("shared", address, size, 1)
 
 

@@ -454,7 +454,7 @@ def _read(thread, group, places, what, phase, tids):
                 continue  # the common case
             for tid in tids:
                 if unseen := space._unseen(block.threads[tid], w):
-                    raise thread.explain.bad_read(space, block.threads[tid], unseen, start, 16)
+                    raise thread.explain.bad_access(space, block.threads[tid], unseen, start, 16)
             for tid in tids:
                 block.copy_engine.check_proxy(block.threads[tid], start, stop - start, what)
         a, b = start - space.base, stop - space.base

@@ -7,16 +7,7 @@ block and thread has it as ``explain``, with these names.
 """
 
 # ruff: noqa: F401
-from .accesses import (
-    bad_overwrite,
-    bad_read,
-    bad_scope,
-    bad_write,
-    explain_copy,
-    outside,
-    undefined_use,
-    wait_for_product,
-)
+from .accesses import bad_access, bad_overwrite, bad_scope, outside, undefined_use
 from .arrivals import (
     MissingArrivalsReport,
     arrives_beyond_count,
@@ -29,6 +20,7 @@ from .arrivals import (
     too_few_bytes,
 )
 from .error_origin import blamed
+from .groups import explain_copy, wait_for_product
 from .load_checks import LoadChecks
 from .named_barriers import lapped, of_arrivals_and_counts, without_its_warp
 from .refills import too_early, unfenced_refill, verb_of

@@ -369,7 +369,7 @@ class Cluster:
         shared, (fetch, op, kind) = block.shared, change
         let_come(thread, shared, dst, lambda: UNWRITTEN in shared.written[dst : dst + size])
         if UNWRITTEN in shared.written[dst : dst + size]:
-            raise thread.explain.bad_read(shared, thread, UNWRITTEN, dst, size)
+            raise thread.explain.bad_access(shared, thread, UNWRITTEN, dst, size)
         copy = Copy(thread, what, dst, size, barrier.phase, barrier, generic)
         for lo, hi, _ in stretches(shared.written[dst : dst + size]):
             copy.pieces.append(AsyncReduction(copy, (dst + lo, hi - lo)))

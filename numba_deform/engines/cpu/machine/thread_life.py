@@ -133,18 +133,20 @@ class ThreadLife(greenlet):
             self.block.execution.is_telling = True
             self.spin()
 
-    def fault(self, kind, what, about=None):
-        return self.fault_at(kind, what, self.site(), about)
+    def fault(self, kind, what, about=None, **words):
+        return self.fault_at(kind, what, self.site(), about, **words)
 
-    def fault_at(self, kind, what, site, about=None, threads=(), waits=()):
+    def fault_at(self, kind, what, site, about=None, threads=(), waits=(), **words):
         """``about`` is the barrier that the fault is about, or the name of an address; ``threads``
-        stand at ``site``, if not this one only."""
+        stand at ``site``, if not this one only; ``words``: its rule, cure, waiver, if not its kind's."""
         where, source = place(site)
-        return kind(
+        fault = kind(
             what, thread=self.tid, threads=threads, block=self.block.index, where=where, source=source,
             barrier=getattr(about, "name", about),
             state=about.state() if hasattr(about, "state") else None, waits=waits
         )
+        vars(fault).update(words)
+        return fault
 
     at = staticmethod(describe_site)
 

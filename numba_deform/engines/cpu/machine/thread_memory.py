@@ -139,7 +139,7 @@ class ThreadMemory(ThreadOrdering):
         self.poll("flag", region, address)
         region.on_acquire(self, address, size, wide, result_used(self.here()))
         if too_soon:  # whoever has written it since then might as well have been later
-            raise self.explain.bad_read(region, self, UNWRITTEN, address, size)
+            raise self.explain.bad_access(region, self, UNWRITTEN, address, size)
         self._acquire_from(region.flags.get(address), wide, not relaxed)
         self.time += COST.shared_access
         return int.from_bytes(region.bytes[offset : offset + size], "little")

@@ -139,7 +139,7 @@ class GlobalRegion(ShadowMemory):
         a = address - self.base
         for w in dict.fromkeys(self.written[a : a + size]):
             if w is UNWRITTEN:
-                raise thread.explain.bad_read(self, thread, w, address, size)
+                raise thread.explain.bad_access(self, thread, w, address, size)
             if w is not INITIAL:
                 name = self.name_of(address, True)
                 what = f"reads {name} through the read-only path; {thread.describe(w)} wrote it at "

@@ -145,7 +145,7 @@ class ShadowMemory(MayHoldUndefined):
                 if record.atomic and w is not INITIAL:
                     record.under += (w,)
             if unseen and not _ended_before(thread, unseen):
-                raise thread.explain.bad_write(self, thread, unseen, address, size, record)
+                raise thread.explain.bad_access(self, thread, unseen, address, size, record)
 
     def _check_overwrite(self, thread, entry, address, record):
         block, seen = thread.block, thread.seen
@@ -184,9 +184,9 @@ class ShadowMemory(MayHoldUndefined):
         records = self.written[a : a + size]
         for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
             if not w.atomic and (unseen := self._unseen(thread, w)):
-                raise thread.explain.bad_read(self, thread, unseen, address, size, CHANGE)
+                raise thread.explain.bad_access(self, thread, unseen, address, size, kind=CHANGE)
             if w.atomic and (unseen := self._unseen_under(thread, w)):
-                raise thread.explain.bad_read(self, thread, unseen, address, size)
+                raise thread.explain.bad_access(self, thread, unseen, address, size)
             if w.atomic and used:
                 w.observe(thread)
         if stays:
@@ -242,7 +242,7 @@ class ShadowMemory(MayHoldUndefined):
             records = self.written[a : a + size]
         for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
             if (unseen := self._unseen(thread, w)) and not self.excuses_read(thread, unseen):
-                raise thread.explain.bad_read(self, thread, unseen, address, size)
+                raise thread.explain.bad_access(self, thread, unseen, address, size)
 
     def excuses_read(self, thread, w):
         """Whether ``thread`` may read what the write ``w`` left though nothing orders the two: it is waived."""
