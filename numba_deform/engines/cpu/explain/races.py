@@ -21,9 +21,14 @@ class Race(NamedTuple):
     name: str  # of the place
 
     @property
+    def array(self):
+        """The name of the array that the place is in."""
+        return self.name.partition("[")[0]
+
+    @property
     def near(self):
         """Whether both are of one block."""
-        return self.other.block in (None, self.thread.block)
+        return self.other.block is self.thread.block
 
     @property
     def clustered(self):
