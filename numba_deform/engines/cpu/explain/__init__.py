@@ -12,17 +12,18 @@ from .arrivals import (
     MissingArrivalsReport,
     arrives_beyond_count,
     arrives_unobserved,
-    by_a_reader,
     from_afar,
     inval_fault,
     late_announcement,
     overtaken,
     too_few_bytes,
 )
+from .endings import outlives, sends_after_its_end, visits_ended
 from .error_origin import blamed
-from .groups import explain_copy, wait_for_product
+from .groups import wait_for_product
 from .load_checks import LoadChecks
 from .named_barriers import lapped, of_arrivals_and_counts, without_its_warp
-from .refills import too_early, unfenced_refill, verb_of
+from .refills import missed, unfenced_refill, verb_of
 from .source_order import depth_of
 from .wait_causes import blame_waits
+from .warps import apart

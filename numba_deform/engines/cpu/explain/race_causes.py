@@ -11,6 +11,7 @@ from . import source_causes as source
 from .flag_causes import also_acquire, flags_of, lock_without_fence, ticket_without_fence, unacquired
 from .named_barriers import count_of_all, too_small
 from .races import Cause, Race, elements
+from .refills import FOR_ITS_WARP
 
 RULES = {
     "cta": faults.DataRace.rule,
@@ -162,8 +163,7 @@ def _arrived_for_its_warp(pair):
             if site[0] is other.site[0] and site[1] < other.site[1]:
                 return  # what comes behind the arrival is another matter
             yield Cause(
-                f"Put cuda.syncwarp() before the arrival of thread {mate.tid} at {place}, which speaks for its "
-                "whole warp; or have every lane arrive, and initialise with so many.",
+                f"Put cuda.syncwarp() before the arrival of thread {mate.tid} at {place}, {FOR_ITS_WARP}",
                 more=f"; {pair.who(mate.tid)} arrived on {barrier.name} at {place}, and no barrier before that "
                 "told it of this",
             )  # fmt: skip

@@ -11,7 +11,6 @@ from greenlet import getcurrent
 
 from ....device.limits import NAMED_BARRIERS
 from ... import faults
-from ...waiting import ranges
 from ..async_units.barriers import Barriers
 from ..async_units.copy_engine import CopyEngine
 from ..memory.access_records import copy_of, writers
@@ -238,7 +237,7 @@ class Block(Scheduler):
         for copy in [*self.copies, *left]:
             covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
             if not covered:
-                if copy.tid not in excused or not _is_committed_store(copy):
+                if copy.tid not in excused or not copy.is_committed():
                     self._outlives(copy)
                 excused.add(copy.tid)
                 if copy in self.copies:
@@ -251,34 +250,9 @@ class Block(Scheduler):
                     self._outlives(late[-1])
 
     def _outlives(self, copy):
-        if copy.barrier and (fault := self.explain.too_few_bytes(copy.barrier, copy)):
+        fault = self.explain.outlives(self, copy)
+        if not self.execution.waived.excuses(fault, copy.block.threads[copy.tid], copy.site):
             raise fault
-        thread = copy.block.threads[copy.tid]
-        name = self.shared.name_of(copy.address)
-        what = f"all threads have exited, and nobody has waited for the {copy.what} to {name}"
-        if copy.block is not self:
-            what = what.replace("threads", f"threads of block {self.index}") + f" of block {self.index}"
-        fault = thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
-        if copy.block is not self:
-            fault.cure = f"Have block {self.index} wait on {copy.barrier.name}, for the phase in which the "
-            fault.cure += "copy counts, before it ends."
-        elif copy.barrier and (late := [t for t in self.threads if copy.barrier in t.waits]):
-            phase, site, *_ = max((t.waits[copy.barrier] for t in late), key=lambda wait: wait[0])
-            fault.cure = f"Nobody waits for phase {copy.phase} of {copy.barrier.name}, in which the copy "
-            fault.cure += f"counts: the last wait, of {ranges([t.tid for t in late])} at {thread.at(site)}, "
-            fault.cure += f"was for phase {phase}. Let both sides take as many steps, or wait for it as well."
-        if not copy.barrier:
-            fault = self.explain.explain_copy(fault, thread, copy)
-            if _is_committed_store(copy):
-                fault.waiver = "store-at-exit"
-                if self.execution.waived.excuses(fault, thread, copy.site):
-                    return
-        raise fault
-
-
-def _is_committed_store(copy):
-    stores = copy.block.threads[copy.tid].groups.get("bulk")
-    return stores and any(copy in copies for _, copies in stores.committed)
 
 
 def _widened(array, width):

@@ -74,7 +74,7 @@ class Cluster:
         phase = barrier.phase if barrier else 0
         visit = thread.clock, thread.site(), what, barrier, phase
         if not block.live:
-            raise self._ended(block, thread, visit)
+            raise thread.explain.visits_ended(block, thread, visit)
         self.visits[block][thread] = visit
 
     def check_visits(self, block):
@@ -86,17 +86,7 @@ class Cluster:
             if barrier is not None and known[barrier.component] > phase:
                 continue  # it has waited for that arrival
             if not any(t.knows_shared(thread.block, thread.tid, clock) for t in block.threads):
-                raise self._ended(block, thread, visit)
-
-    def _ended(self, block, thread, visit):
-        _, site, what, barrier, _ = visit
-        what = f"{what()} of block {block.index}, which may have ended: nothing says that it waits for this"
-        fault = thread.fault_at(faults.BlockEnded, what, site)
-        if barrier is not None:
-            fault.cure = f"Have block {block.index} wait on {barrier.name} for what is on its way there, "
-            fault.cure += "before it ends; or have all threads of the cluster call cluster_arrive() and "
-            fault.cure += "cluster_wait() after that."
-        return fault
+                raise thread.explain.visits_ended(block, thread, visit)
 
     # --- loads and stores -----------------------------------------------------------------------------
     def _locate(self, thread, address, size, verb):
@@ -420,13 +410,7 @@ class Cluster:
                 else t.knows_shared(home, barrier.component, phase) for t in block.threads
             )  # fmt: skip
             if not any(done):
-                told = f"all threads have exited, and nobody knows that the {what} is complete, which reads "
-                told += "shared memory of this block"
-                fault = thread.fault_at(faults.CopyOutlivesBlock, told, site, barrier)
-                if home is not block:
-                    fault.cure = "Call cluster_sync() in all threads of the cluster at the end, in "
-                    fault.cure += f"block {home.index} after its wait on {barrier.name}, which is for its own."
-                raise fault
+                raise thread.explain.sends_after_its_end(block, thread, site, what, barrier)
 
     def _barrier_of_copy(self, thread, block, address):
         """The barrier that a copy signals in ``block``."""

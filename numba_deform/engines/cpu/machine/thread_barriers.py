@@ -63,7 +63,7 @@ class ThreadBarriers(ThreadMemory):
             raise self.fault(faults.BadCount, what, barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
         if known < phase - 1 and barrier.lost(self):
-            raise self._missed(barrier, known)
+            raise self.explain.missed(self, barrier, known)
         if phase & 1 == parity:
             # try_wait may give up early: callers loop.
             if not suspend or block.execution.seed and block.chance(0.1):
@@ -75,7 +75,7 @@ class ThreadBarriers(ThreadMemory):
             if barrier.ended:
                 raise self.explain.inval_fault(barrier, self, site)
             if barrier.phase != phase + 1:
-                raise self._missed(barrier, phase)
+                raise self.explain.missed(self, barrier, phase)
             phase = barrier.phase
         if known < phase:
             maximum(self.clocks, barrier.released, out=self.clocks)
@@ -96,20 +96,6 @@ class ThreadBarriers(ThreadMemory):
         if block.events is not None:
             block.record("wait", self, start, self.time, barrier, phase=phase)
         return 1
-
-    def _missed(self, barrier, phase):
-        """This thread waits for ``phase``; before it came to look, the next was complete as well."""
-        if fault := self.explain.by_a_reader(barrier):
-            return fault
-        copy = barrier.last_copy
-        own = copy is not None and copy.tid == self.tid and copy.block is self.block
-        later = copy is not None and not own and copy.phase > phase
-        if later and barrier.refilled(phase, copy):
-            # The bytes of the phase it waits for have been replaced before it could read them.
-            return self.explain.too_early(self, copy, phase, self.site())
-        what = f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, but "
-        what += f"the barrier is in phase {barrier.phase}, where a parity means another"
-        return self.fault(faults.MissedPhase, what, barrier)
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until

@@ -113,6 +113,11 @@ class Copy(Write):
         if self.last_wait is not None and self.last_wait[1] == self.last_wait[0].phase - 1:
             self.givers = self.last_wait[0].last_arrivers
 
+    def is_committed(self):
+        """Whether it is a store of a bulk group that has been committed."""
+        stores = self.block.threads[self.tid].groups.get("bulk")
+        return bool(stores) and any(self in copies for _, copies in stores.committed)
+
 
 class AsyncReduction(Reduction):
     """What a reduction in shared memory does to some bytes. It is complete when ``copy``, which brings it, is
