@@ -9,7 +9,6 @@ block and thread has it as ``explain``, with these names.
 # ruff: noqa: F401
 from .accesses import bad_access, bad_overwrite, bad_scope, outside, undefined_use
 from .arrivals import (
-    MissingArrivalsReport,
     arrives_beyond_count,
     arrives_unobserved,
     from_afar,
@@ -22,6 +21,7 @@ from .endings import outlives, sends_after_its_end, visits_ended
 from .error_origin import blamed
 from .groups import wait_for_product
 from .load_checks import LoadChecks
+from .missing_arrivals import MissingArrivalsReport
 from .named_barriers import lapped, of_arrivals_and_counts, without_its_warp
 from .refills import missed, unfenced_refill, verb_of
 from .source_order import depth_of

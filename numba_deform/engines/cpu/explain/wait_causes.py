@@ -5,7 +5,7 @@ import inspect
 
 from ... import faults
 from ..reports.call_sites import describe_site, place
-from .arrivals import RING, States, by_states
+from .rings import RING, States
 from .source_order import wrong_divisor
 
 # What comes of a wait for another phase than was meant, and of copies issued by another than who waits.
@@ -29,10 +29,11 @@ def blame_waits(fault, block):
             fault.cure += "then on, and arrives there again: let it arrive without dropping out at "
             fault.cure += f"{describe_site(site)} (mbarrier_arrive), or come no more."
             fault.where, fault.source = place(site)
-    ring = RING.fullmatch(str(fault.barrier))
+    name = str(fault.barrier)
+    ring = RING.fullmatch(name)
     astray = isinstance(fault, (faults.StaleWait, faults.StaleRefill)) and not fault.waits
-    if ring and astray and by_states(ring, _waits(block, f"{ring[1]}."), block.threads[0]):
-        fault.cure = States(block, ring[1]).cure()
+    if ring and astray and (states := States.that_decide(block, name, _waits(block, f"{ring[1]}."))):
+        fault.cure = states.cure()
     if isinstance(fault, UNGUARDED) and fault.thread is not None and fault.rule == type(fault).rule:
         thread = block.threads[fault.thread]
         each = block.threads if isinstance(fault, UNGUARDED[2:]) and not ring else ()
