@@ -28,6 +28,17 @@ class Announcement(NamedTuple):
     times: int
 
 
+class LastWait(NamedTuple):
+    """A thread's last wait on a barrier: the phase that it returned for, and its site; the thread's clock at the
+    first wait for that phase and at this one."""
+
+    barrier: object
+    phase: int
+    site: object
+    first: int
+    last: int
+
+
 class MBarrier:
     """One barrier: integer phase, arrivals, signed tx-count, and what its phases order."""
 

@@ -149,7 +149,7 @@ def _unawaited(thread, copy, name):
             what += f"{thread.at(thread.site())}; nothing says that the read is over"
             return refill_fault(copy, what, thread)
         return _waited_elsewhere(thread, copy, thread.fault(faults.InFlightRead, head, barrier))
-    phase, site, first, _ = waited
+    _, phase, site, first, _ = waited
     if phase < 0:
         kind, seen = faults.FreshBarrierPassed, "before any phase was complete"
     elif (
@@ -170,8 +170,8 @@ def _unawaited(thread, copy, name):
 def _waited_elsewhere(thread, copy, fault):
     """``fault`` of a thread that has never waited on the barrier of ``copy``, maybe on others of its array."""
     array = copy.barrier.name.partition("[")[0]
-    if others := [(w[3], w[1], b) for b, w in thread.waits.items() if b.name.partition("[")[0] == array]:
-        _, site, last = max(others, key=lambda wait: wait[0])
+    if others := [wait for b, wait in thread.waits.items() if b.name.partition("[")[0] == array]:
+        last, _, site, *_ = max(others, key=lambda wait: wait.last)
         fault.cure = f"Wait on {copy.barrier.name} before the first read of the stage: the last wait of "
         fault.cure += f"thread {thread.tid}, at {thread.at(site)}, was on {last.name}."
         if last.filled and last.filled[-1][1] != copy.address:

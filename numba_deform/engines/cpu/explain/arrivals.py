@@ -40,8 +40,8 @@ def _by_a_reader(barrier):
     if not readers or len(came) - len(readers) != barrier.expected:
         return None
     thread, others = threads[readers[0]], ranges(sorted(came.difference(readers)))
-    what = f"arrives on {barrier.name}, for which it waits at {thread.at(thread.waits[barrier][1])}, and which "
-    what += f"expects {barrier.expected}: {others} arrive{'s' * (barrier.expected == 1)}"
+    what = f"arrives on {barrier.name}, for which it waits at {thread.at(thread.waits[barrier].site)}, and "
+    what += f"which expects {barrier.expected}: {others} arrive{'s' * (barrier.expected == 1)}"
     fault = thread.fault_at(faults.TooManyArrivals, what, thread.arrivals[barrier], barrier)
     fault.cure = "Take this arrival away: who reads a stage gives it back by an arrival on the barrier for "
     fault.cure += "which its producer waits (empty), and not on the one for which it waits itself (full)."
@@ -123,7 +123,7 @@ def _once(barrier, thread, phase, clock, same):
     around = any(mine.get(thread.tid, 0) > clock for b in full for mine in (b.arrived, b.last_arrivers))
     if same and (again := _same_wait(barrier, thread, clock, ring)):
         return again
-    waited = any(b.name == f"{ring}.empty[{index}]" and wait[3] > clock for b, wait in thread.waits.items())
+    waited = any(w.barrier.name == f"{ring}.empty[{index}]" and w.last > clock for w in thread.waits.values())
     if role == "full" and (around or same and not waited):
         return (f"Call {ring}.acquire(state) before {ring}.expect, in each thread that arrives on full: thread "
                 f"{thread.tid} is here again, and has not waited until the stage is empty.")  # fmt: skip
@@ -140,11 +140,11 @@ def _same_wait(barrier, thread, clock, ring):
     """The cure where the waits of ``thread`` for this stage since its arrival at ``clock`` have returned for
     phases that it had waited for before that, and no state of ``ring`` says which; else None."""
     index = barrier.name.partition("[")[2]
-    waits = [(b, wait) for b, wait in thread.waits.items() if b.name.partition("[")[2] == index]
-    waits = [(b, wait) for b, wait in waits if wait[3] > clock and b.name.startswith(ring)]
-    if not waits or any(first > clock for _, (_, _, first, _) in waits):
+    waits = [wait for b, wait in thread.waits.items() if b.name.partition("[")[2] == index]
+    waits = [wait for wait in waits if wait.last > clock and wait.barrier.name.startswith(ring)]
+    if not waits or any(wait.first > clock for wait in waits):
         return None
-    other, (phase, site, *_) = max(waits, key=lambda pair: pair[1][3])
+    other, phase, site, *_ = max(waits, key=lambda wait: wait.last)
     if ring and any(f"{ring}.{call}(" in thread.line(site) for call in ("wait", "acquire")):
         return None
     when = f"for phase {phase} of {other.name} again"
@@ -202,7 +202,7 @@ def _refills(barrier):
 
 def overtaken(barrier, waiter):
     """The fault of a ``waiter`` that this phase does not wait for."""
-    phase, site = waiter.waits[barrier][:2]
+    _, phase, site, *_ = waiter.waits[barrier]
     what = f"waits on {barrier.name} for phase {phase}, and nothing makes phase {barrier.phase} wait for this: "
     what += f"both may be over when this thread looks, and the parity then means phase {barrier.phase + 1}"
     return by_a_reader(barrier) or waiter.fault_at(faults.MissedPhase, what, site, barrier)

@@ -23,7 +23,7 @@ def outlives(block, copy):
         fault = explain_copy(fault, thread, copy)
         fault.waiver = "store-at-exit" if copy.is_committed() else None
     elif late := [t for t in block.threads if barrier in t.waits]:
-        phase, site, *_ = max((t.waits[barrier] for t in late), key=lambda wait: wait[0])
+        _, phase, site, *_ = max((t.waits[barrier] for t in late), key=lambda wait: wait.phase)
         fault.cure = f"Nobody waits for phase {copy.phase} of {barrier.name}, in which the copy counts: the "
         fault.cure += f"last wait, of {ranges([t.tid for t in late])} at {thread.at(site)}, was for phase "
         fault.cure += f"{phase}. Let both sides take as many steps, or wait for it as well."

@@ -136,7 +136,8 @@ class MissingArrivalsReport:
     def never_released(self, barrier):
         """Nobody has ever arrived on a barrier that a producer waits for, though stages have been read."""
         ring = RING.fullmatch(barrier.name)
-        read = any(t.waits.get(t.waiting[1], (-1,))[0] >= 0 for t in self.threads if not t.dead)
+        last = [t.waits[t.waiting[1]] for t in self.threads if not t.dead and t.waiting[1] in t.waits]
+        read = any(wait.phase >= 0 for wait in last)
         used = read and any(barrier in t.waits for t in self.of(self.here))
         missing = f"{ring[1]}.release(state)" if ring else f"an arrival on {barrier.name}"
         waited = {b.name for t in self.threads for b in t.waits}

@@ -82,7 +82,7 @@ def _count_too_small(pair):
 def _old_phase(pair):
     """The thread has waited on an mbarrier for an older phase than that which hands the other access on."""
     thread = pair.thread
-    for barrier, (phase, site, *_) in thread.waits.items():
+    for barrier, phase, site, *_ in thread.waits.values():
         # It has gone on since, to come back for the same phase; or it reads what no phase has brought.
         again = _gone_on(thread, barrier)
         if not again and (phase >= 0 or pair.kind is not READ):
@@ -106,11 +106,11 @@ def _early_reader(pair):
     reader, thread = pair.culprit, pair.thread
     if pair.kind is READ or pair.other.kind is not READ:
         return
-    before = [wait for wait in reader.waits.items() if wait[1][3] <= pair.other.clock]
+    before = [wait for wait in reader.waits.values() if wait.last <= pair.other.clock]
     # Who has waited for the reader comes after it: what that passes may tell it of free stages.
-    behind = any(wait[0] >= 0 and b in reader.arrivals for b, wait in thread.waits.items())
-    for barrier, (phase, site, _, last) in before:
-        if phase < 0 and not barrier.phase and not behind and last == max(wait[3] for _, wait in before):
+    behind = any(wait.phase >= 0 and wait.barrier in reader.arrivals for wait in thread.waits.values())
+    for barrier, phase, site, _, last in before:
+        if phase < 0 and not barrier.phase and not behind and last == max(wait.last for wait in before):
             yield Cause(
                 f"Wait there for phase 0, with parity 0: {PARITY}.", faults.FreshBarrierPassed.rule,
                 f"; its wait on {barrier.name}, at {thread.at(site)}, returned before any phase was over",
@@ -130,11 +130,11 @@ def _early_reader(pair):
 def _gone_on(thread, barrier):
     """Whether the thread, or a lane for its warp, has given something back between two of its waits for one
     phase of ``barrier``."""
-    _, _, first, last = thread.waits[barrier]
+    *_, first, last = thread.waits[barrier]
     others = [b for b in thread.block.barriers.live.values() if b is not barrier and first < last]
     for tid, clock in (pair for b in others for pair in (*b.arrived.items(), *b.last_arrivers.items())):
         mate = thread.block.threads[tid]
-        began = mate.waits[barrier][2] if barrier in mate.waits else clock + 1
+        began = mate.waits[barrier].first if barrier in mate.waits else clock + 1
         if first <= clock < last if mate is thread else mate.warp == thread.warp and began <= clock:
             return True
     return False
@@ -153,7 +153,7 @@ def _bringing(pair, barrier):
 def _arrived_for_its_warp(pair):
     """The thread has waited for an arrival that another lane of the other's warp has made for all of it."""
     thread, other = pair.thread, pair.other
-    for barrier, (phase, *_) in thread.waits.items():
+    for barrier, phase, *_ in thread.waits.values():
         here = {thread.block.threads[tid] for tid in barrier.last_arrivers}
         came = (t for t in (here if pair.near else barrier.last_far) if t.block is other.block)
         mates = [t for t in came if t.warp == other.tid >> 5]
@@ -172,8 +172,8 @@ def _arrived_for_its_warp(pair):
 def _behind_its_arrival(pair):
     """The thread has waited for an arrival that the other one made before its access."""
     thread, other = pair.thread, pair.other
-    latest = max((wait[3] for wait in thread.waits.values()), default=0)
-    for barrier, (phase, site, _, last) in thread.waits.items():
+    latest = max((wait.last for wait in thread.waits.values()), default=0)
+    for barrier, phase, site, _, last in thread.waits.values():
         clock = barrier.last_arrivers.get(other.tid, other.clock)
         if last == latest and phase == barrier.phase - 1 and clock < other.clock:
             yield from _of_another_stage(pair, barrier, site)
@@ -218,7 +218,7 @@ def _narrow_wait(pair):
         return
     who = "the wait on an mbarrier that came between them has scope cta"
     for mate in thread.block.threads:
-        for barrier, (phase, site, _, _) in mate.waits.items():
+        for barrier, phase, site, *_ in mate.waits.values():
             if phase == barrier.phase - 1 and pair.covered(barrier.released_far):
                 if not mate.knows(other.block, other.owner, other.clock):
                     who = f"the wait of {thread.describe_tid(thread.block, mate.tid)} on {barrier.name}, at "

@@ -16,15 +16,16 @@ def unfenced_refill(space, thread, r, address, record):
     """``record`` of ``thread``, a copy of the async proxy, is to replace what the thread of ``r`` has read, and
     no proxy fence stands between the two."""
     reader, read = r[BLOCK].threads[r[TID]], thread.at(r[SITE])
-    name, barrier = space.name_of(address), copy_of(record).last_wait
+    name, last = space.name_of(address), copy_of(record).last_wait
     what = f"{verb_of(record)} {name}, which {thread.describe_tid(r[BLOCK], r[TID])} read at {read} "
     what += "with no fence.proxy.async since"
     clock, site = reader.proxy_fence
     if clock >= r[CLOCK]:
         what += f" that counts: the one at {thread.at(site)} stands behind what gave the place back, or is for "
         what += "other memory"
-    given = barrier and reader.arrivals.get(barrier[0])
-    until = f"the arrival on {barrier[0].name} at {thread.at(given)}" if given else "what tells of it"
+    barrier = last and last.barrier
+    given = reader.arrivals.get(barrier)
+    until = f"the arrival on {barrier.name} at {thread.at(given)}" if given else "what tells of it"
     form = "fence_proxy_async()" if r[BLOCK] is space.block else "fence_proxy_async_cluster()"
     alone = len(thread.block.cluster.blocks) == 1
     cure = f"Call {form} in each thread that has read, behind its last read and before {until}"
@@ -42,28 +43,28 @@ def released(copy, reader):
     """Whether the thread ``reader`` has given the stage back since its last wait on the copy's barrier, to the
     thread that issued ``copy`` into it."""
     waited = reader.waits.get(copy.barrier)
-    return waited is not None and copy.givers.get(reader.tid, -1) >= waited[3]
+    return waited is not None and copy.givers.get(reader.tid, -1) >= waited.last
 
 
 def release_of(copy, reader):
     """What :func:`released` has found, in words."""
-    phase, site, _, _ = reader.waits[copy.barrier]
-    return (f"after its wait for phase {phase} of {copy.barrier.name}, at {reader.at(site)}, it has arrived on "
-            f"{copy.last_wait[0].name}, which gave the stage back")  # fmt: skip
+    barrier, phase, site, *_ = reader.waits[copy.barrier]
+    return (f"after its wait for phase {phase} of {barrier.name}, at {reader.at(site)}, it has arrived on "
+            f"{copy.last_wait.barrier.name}, which gave the stage back")  # fmt: skip
 
 
 def waited_too_early(copy, reader, r):
     """The fault of ``reader``, which has read by the record ``r``, if its last wait returned for a phase that
     it had released before, or before any phase was over; or None."""
     barrier = copy.barrier
-    phase, where, first, last = reader.waits.get(barrier, (0, None, 0, 0))
+    _, phase, where, first, last = reader.waits.get(barrier, (barrier, 0, None, 0, 0))
     again, fresh = first <= copy.givers.get(reader.tid, -1) < last, phase < 0 and last <= r[CLOCK]
     if not again and not fresh:
         return None
     what = f"reads {reader.block.shared.name_of(copy.address)}, into which {reader.describe(copy)} issues a "
     what += f"{copy.what} at {reader.at(copy.site)}; its last wait, at {reader.at(where)}, returned "
     what += f"before any phase of {barrier.name} was over" if fresh else (
-        f"for phase {phase} of {barrier.name} again, after its release on {copy.last_wait[0].name}")
+        f"for phase {phase} of {barrier.name} again, after its release on {copy.last_wait.barrier.name}")
     return reader.fault_at(faults.FreshBarrierPassed if fresh else faults.StaleWait, what, r[SITE], barrier)
 
 
@@ -106,7 +107,7 @@ def refill_fault(copy, what, reader):
     if len(givers) == 1 and reader.tid not in givers:
         return _released_for_its_warp(copy, reader, reader.block.threads[givers[0]])
     if copy.last_wait is not None:
-        barrier, phase, site = copy.last_wait
+        barrier, phase, site, *_ = copy.last_wait
         absent = phase == barrier.phase - 1 >= 0 and reader.tid not in barrier.last_arrivers
         if absent and barrier.last_twice:  # others have arrived in its place
             what = f"has not arrived in it, and {reader.describe(copy)} issues a {copy.what} into what it has "
@@ -134,7 +135,7 @@ def _unheard(copy, reader):
 
 def _meet_or_arrive(copy):
     """The cure where some readers alone give a place back for all."""
-    empty, who = copy.last_wait[0].name, ranges(sorted(copy.givers))
+    empty, who = copy.last_wait.barrier.name, ranges(sorted(copy.givers))
     return (f"The wait on {empty} was for {who} alone. Have each thread that reads these bytes arrive there "
             "behind its last read, and initialise with so many; or have all readers meet at a barrier "
             "(bar_sync, with their number) before those arrivals.")  # fmt: skip
@@ -142,7 +143,7 @@ def _meet_or_arrive(copy):
 
 def _released_for_its_warp(copy, reader, giver):
     """The fault of the lane ``giver``, whose arrival gave back a stage that ``reader`` had yet to read."""
-    empty, name = copy.last_wait[0], reader.block.shared.name_of(copy.address)
+    empty, name = copy.last_wait.barrier, reader.block.shared.name_of(copy.address)
     what = f"arrives on {empty.name} for its warp, which gives {name} back; nothing says that thread "
     what += f"{reader.tid} of the warp has read it, and {reader.describe(copy)} issues a {copy.what} into it "
     what += f"at {reader.at(copy.site)}"

@@ -32,7 +32,7 @@ class States:
 
     def _last(self, thread):
         """(role of the barrier that ``thread`` waited for last, use), if it has waited for one."""
-        waits = [(wait[3], barrier, wait[0]) for barrier, wait in thread.waits.items()]
+        waits = [(wait.last, wait.barrier, wait.phase) for wait in thread.waits.values()]
         if not thread.dead and thread.waiting and thread.waiting[0] == "mbarrier":
             waits.append((thread.clock + 1, thread.waiting[1], thread.waiting[1].phase))
         found = [(clock, RING.fullmatch(b.name), phase) for clock, b, phase in waits]

@@ -45,14 +45,14 @@ def _waits(block, start=""):
     """The places of waits on mbarriers whose name has that start: of each thread its last on each."""
     live = [t for t in block.threads if not t.dead]
     waits = [(t.waiting[1], t.site()) for t in live if t.waiting and t.waiting[0] == "mbarrier"]
-    waits += [(barrier, wait[1]) for t in block.threads for barrier, wait in t.waits.items()]
+    waits += [(wait.barrier, wait.site) for t in block.threads for wait in t.waits.values()]
     return dict.fromkeys(site for barrier, site in waits if barrier.name.startswith(start))
 
 
 def _one_for_all(thread):
     """The cure where ``thread`` waits at one line for several barriers, and arrives on one alone, or the other
     way."""
-    waits = {barrier.name: site for barrier, (_, site, *_) in thread.waits.items()}
+    waits = {wait.barrier.name: wait.site for wait in thread.waits.values()}
     arrivals = {barrier.name: site for barrier, site in thread.arrivals.items()}
     for many, one, said in ((waits, arrivals, "waits on {} and arrives on {}"),
                             (arrivals, waits, "arrives on {} and waits on {}")):  # fmt: skip
@@ -66,10 +66,10 @@ def _one_for_all(thread):
 
 def _two_stages(thread):
     """The cure where ``thread`` has arrived for another stage than that which it had waited for last."""
-    waits = {barrier: wait[3] for barrier, wait in thread.waits.items()}
+    waits = {wait.barrier: wait.last for wait in thread.waits.values()}
     arrivals = {b: max(of.get(thread.tid, -1) for of in (b.arrived, b.last_arrivers)) for b in thread.arrivals}
     stages = [sorted(used, key=lambda b: b.address) for used in (waits, arrivals)]
-    lines = {thread.arrivals[b] for b in arrivals}, {wait[1] for wait in thread.waits.values()}
+    lines = {thread.arrivals[b] for b in arrivals}, {wait.site for wait in thread.waits.values()}
     if len(waits) == len(arrivals) > 1 and max(map(len, lines)) == 1:
         for barrier, clock in arrivals.items():
             before = max((b for b in waits if waits[b] <= clock), key=waits.get, default=None)
@@ -86,7 +86,7 @@ def _by_another(thread):
     mates = [t for t in thread.block.threads if t.warp == thread.warp and t.last_wait]
     if not issues or thread.last_wait or len(mates) != 1:
         return ""
-    [mate], (barrier, _, site) = mates, mates[0].last_wait
+    [mate], (barrier, _, site, *_) = mates, mates[0].last_wait
     return (f"Thread {mate.tid} waits for the stage to be empty, on {barrier.name} at {thread.at(site)}; "
             f"thread {thread.tid} fills it without knowing of that: let one thread wait and issue, or put "
             "cuda.syncwarp() between the wait and what comes after it.")  # fmt: skip

@@ -5,6 +5,7 @@ import numpy as np
 
 from ... import faults
 from ..async_units.cycle_costs import COST
+from ..async_units.mbarrier import LastWait
 from ..memory.scalars import WORD, Undefined
 from ..memory.vector_clocks import for_shared_memory
 from .thread_memory import ThreadMemory
@@ -87,12 +88,12 @@ class ThreadBarriers(ThreadMemory):
         self.time = (done if done > start else start) + COST.barrier
         phase, first = phase - 1, self.clock  # the phase that is complete
         last = self.waits.get(barrier)
-        if last is not None and last[0] == phase:
-            first = last[2]
-        self.waits[barrier] = (phase, site, first, self.clock)
+        if last is not None and last.phase == phase:
+            first = last.first
+        self.waits[barrier] = last = LastWait(barrier, phase, site, first, self.clock)
         barrier.wait_clocks[self.tid] = first
         if not barrier.issuers:
-            self.last_wait = (barrier, phase, site)
+            self.last_wait = last
         if block.events is not None:
             block.record("wait", self, start, self.time, barrier, phase=phase)
         return 1

@@ -47,11 +47,10 @@ class ThreadLife(greenlet):
         self.clock = 1
         self.time = 0.0
         self.waiting = None  # (kind, object, parity, mask or address) of the last wait
-        # barrier -> (phase, site, clock at the first wait for that phase, clock at the last wait)
-        self.waits = {}
+        self.waits = {}  # mbarrier -> its LastWait there
         self.told = 0  # its clock when it last did what others may notice though nothing is ordered by it
         self.arrivals = {}  # mbarrier -> the site of its last arrival there
-        self.last_wait = None  # (barrier, phase, site), of the barriers that no copy signals
+        self.last_wait = None  # of those, on the barriers that no copy signals
         self.foreign = {}  # what acquires have made visible of other blocks: {block: clocks}
         # By the last fence, and by atomics since: each (with scope cta, with a wider one).
         self.published = self.acquired = {}, {}, {}

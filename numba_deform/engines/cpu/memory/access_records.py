@@ -110,8 +110,8 @@ class Copy(Write):
         self.address, self.size = address, size
         thread.told = thread.clock
         self.known, self.last_wait, self.givers = thread.clocks[0].copy(), thread.last_wait, {}
-        if self.last_wait is not None and self.last_wait[1] == self.last_wait[0].phase - 1:
-            self.givers = self.last_wait[0].last_arrivers
+        if self.last_wait is not None and self.last_wait.phase == self.last_wait.barrier.phase - 1:
+            self.givers = self.last_wait.barrier.last_arrivers
 
     def is_committed(self):
         """Whether it is a store of a bulk group that has been committed."""
