@@ -29,8 +29,8 @@ class Announcement(NamedTuple):
 
 
 class LastWait(NamedTuple):
-    """A thread's last wait on a barrier: the phase that it returned for, and its site; the thread's clock at the
-    first wait for that phase and at this one."""
+    """A thread's last wait on a barrier: the phase that it returned for, and its site; the thread's clock at
+    the first wait for that phase and at this one."""
 
     barrier: object
     phase: int
@@ -223,10 +223,10 @@ class MBarrier:
         if self.dropped.get(thread.tid, (self.phase,))[0] < self.phase:
             self.came_back = thread
         if thread.seen[self.component] < self.phase and self.phases_over(thread.seen) < self.phase:
-            raise thread.explain.arrives_unobserved(self, thread)
+            raise thread.explain.bad_arrival(self, thread)
         left = self.pending - count
         if left < 0:
-            raise thread.explain.arrives_beyond_count(self, thread, count)
+            raise thread.explain.bad_arrival(self, thread, count)
         if self.unfollowed:
             self.follow(thread.seen)
         if not complete:
@@ -268,7 +268,7 @@ class MBarrier:
         """(the phase in which ``thread`` leaves an arrival to its cp.async copies, {entry in the clocks: phases
         that it knows to be over}). ``more``: the phase waits for it beside the arrivals that it expects."""
         if self.phases_over(thread.seen) < self.phase:
-            raise thread.explain.arrives_unobserved(self, thread)
+            raise thread.explain.bad_arrival(self, thread)
         if more:
             self.pending += 1
             if self.pending > MAX_COUNT:

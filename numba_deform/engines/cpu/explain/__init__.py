@@ -8,22 +8,13 @@ block and thread has it as ``explain``, with these names.
 
 # ruff: noqa: F401
 from .accesses import bad_access, bad_overwrite, bad_scope, outside, undefined_use
-from .arrivals import (
-    arrives_beyond_count,
-    arrives_unobserved,
-    from_afar,
-    inval_fault,
-    late_announcement,
-    overtaken,
-    too_few_bytes,
-)
+from .arrivals import bad_arrival, from_afar, inval_fault, late_announcement, overtaken, too_few_bytes
 from .endings import outlives, sends_after_its_end, visits_ended
 from .error_origin import blamed
 from .groups import wait_for_product
 from .load_checks import LoadChecks
+from .meetings import apart, lapped, of_arrivals_and_counts, without_its_warp
 from .missing_arrivals import MissingArrivalsReport
-from .named_barriers import lapped, of_arrivals_and_counts, without_its_warp
 from .refills import missed, unfenced_refill, verb_of
 from .source_order import depth_of
 from .wait_causes import blame_waits
-from .warps import apart

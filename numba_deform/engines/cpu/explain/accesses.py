@@ -4,23 +4,7 @@ Each function builds the SimFault of one thread, from records of ``memory.access
 """
 
 from ... import faults
-from ..memory.access_records import (
-    BLOCK,
-    CHANGE,
-    CLOCK,
-    OUTSIDE,
-    OWNER,
-    READ,
-    SITE,
-    TID,
-    UNWRITTEN,
-    WRITE,
-    Access,
-    Copy,
-    Ended,
-    Live,
-    copy_of,
-)
+from ..memory.access_records import CHANGE, OUTSIDE, READ, UNWRITTEN, WRITE, Access, Copy, Ended, Live, copy_of
 from .arrivals import by_a_reader, too_few_bytes
 from .groups import explain_copy, explain_group, released_in_flight
 from .race_causes import RELAXED, race, relaxed_arrival
@@ -250,39 +234,39 @@ def bad_overwrite(space, thread, r, late, address, record):
     ``late``: the numbers of all threads whose reads nothing orders before it.
     """
     copy, name = copy_of(record), space.name_of(address, copy_of(record) is None)
-    what, home = f"{verb_of(record)} {name}, which ", r[BLOCK]
-    if r[OWNER] != r[TID]:
+    what, home = f"{verb_of(record)} {name}, which ", r.block
+    if r.owner != r.tid:
         return _read_by_copy(thread, r, copy, name, what)
-    who = thread.describe_tid(home, r[TID]) if home is not thread.block else f"thread {late[0]}"
-    what += who + (f" and {len(late) - 1} more" if len(late) > 1 else "") + f" read at {thread.at(r[SITE])}; "
+    who = thread.describe_tid(home, r.tid) if home is not thread.block else f"thread {late[0]}"
+    what += who + (f" and {len(late) - 1} more" if len(late) > 1 else "") + f" read at {thread.at(r.site)}; "
     if not copy:
         what += "nothing orders the read before the write"
-        return race(space, thread, CHANGE if record.atomic else WRITE, Access.read(r), what, name)
-    if how := relaxed_arrival(home, r[TID], r[CLOCK], thread.at):
+        return race(space, thread, CHANGE if record.atomic else WRITE, r, what, name)
+    if how := relaxed_arrival(home, r.tid, r.clock, thread.at):
         fault = far_refill(thread, copy, f"{what}it {how}")
         fault.cure, fault.rule = RELAXED
         return fault
     what += "nothing says that the read is over"
     if home is not thread.block:
         return far_refill(thread, copy, what)
-    reader = home.threads[r[TID]]
+    reader = home.threads[r.tid]
     if fault := waited_too_early(copy, reader, r):
         return fault
     if released(copy, reader):
         what = f"reads {name}, into which {reader.describe(copy)} issues a {copy.what} at "
         what += f"{thread.at(copy.site)}; {release_of(copy, reader)}"
-        return reader.fault_at(faults.ReadAfterRelease, what, r[SITE], copy.barrier)
+        return reader.fault_at(faults.ReadAfterRelease, what, r.site, copy.barrier)
     return refill_fault(copy, what, reader)
 
 
 def _read_by_copy(thread, r, copy, name, what):
     """The fault of ``thread``, which writes, by ``copy`` or itself, what a copy or a product may still read."""
     alone = len(thread.block.cluster.blocks) == 1  # else the reader's block is that of the barrier
-    who = f"that {thread.describe_tid(r[BLOCK], r[TID])} " if alone else ""
-    by_product = r[OWNER] in [group.component for group in r[BLOCK].warpgroups.values()]
+    who = f"that {thread.describe_tid(r.block, r.tid)} " if alone else ""
+    by_product = r.owner in [group.component for group in r.block.warpgroups.values()]
     thing = "product" if by_product else "copy"
-    what += f"the {thing} {who}issued at {thread.at(r[SITE])} may still be reading"
-    issuer, group = r[BLOCK].threads[r[TID]], r[TID] // 128
+    what += f"the {thing} {who}issued at {thread.at(r.site)} may still be reading"
+    issuer, group = r.block.threads[r.tid], r.tid // 128
     if by_product and copy:
         if givers := [t for t in copy.givers if t // 128 == group]:
             thread.let_others_come()
@@ -290,7 +274,7 @@ def _read_by_copy(thread, r, copy, name, what):
         if copy.tid // 128 != group:  # nobody has given it back
             return refill_fault(copy, what, issuer)
     fault = thread.fault(faults.RefillRace if copy else faults.DataRace, what, name)
-    return explain_group(fault, thread, issuer, r[OWNER], r[CLOCK])
+    return explain_group(fault, thread, issuer, r.owner, r.clock)
 
 
 UNDEFINED = {  # what has such a value -> the rule, what to write

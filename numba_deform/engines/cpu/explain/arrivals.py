@@ -9,21 +9,25 @@ from .rings import RING, States
 from .source_order import takes_turns
 
 
-def none_left(barrier, count, where=""):
-    """What a thread does, in words, for whose ``count`` arrivals the phase has no room."""
-    return (f"arrives {count}x on {barrier.name}{where} in phase {barrier.phase}, where {barrier.pending} of "
-            f"{barrier.expected} arrivals are left")  # fmt: skip
+def bad_arrival(barrier, thread, count=None):
+    """The fault of ``thread``, for whose ``count`` arrivals the phase has no room; without a count, which does
+    not know that the phase before is over, and so not in which phase its arrival counts. To know all arrivals
+    is not enough there: PTX wants a wait for each phase, by any thread, before an arrival in the next."""
+    phase = barrier.phase - (count is None)
+    return too_many(barrier, thread, phase, _does(barrier, count, thread.tid in barrier.last_arrivers))
 
 
-def unobserved(barrier, arrived, where=""):
-    """The same of one that has not been told that the phase before is over, in which it has ``arrived`` or
-    not."""
-    before, others = barrier.phase - 1, "s were" if barrier.expected > 1 else " was"
+def _does(barrier, count, arrived, where=""):
+    """What such a thread does, in words; ``arrived``: whether it has in the phase before."""
+    phase, expected = barrier.phase, barrier.expected
+    if count is not None:
+        return (f"arrives {count}x on {barrier.name}{where} in phase {phase}, where {barrier.pending} of "
+                f"{expected} arrivals are left")  # fmt: skip
     if arrived:
-        return (f"arrives on {barrier.name}{where} in phase {barrier.phase} without having waited for phase "
-                f"{before}, directly or through another barrier")  # fmt: skip
-    return (f"arrives on {barrier.name}{where}, whose phase {before} is over without it: the "
-            f"{barrier.expected} expected arrival{others} made by others")  # fmt: skip
+        return (f"arrives on {barrier.name}{where} in phase {phase} without having waited for phase "
+                f"{phase - 1}, directly or through another barrier")  # fmt: skip
+    return (f"arrives on {barrier.name}{where}, whose phase {phase - 1} is over without it: the {expected} "
+            f"expected arrival{'s were' if expected > 1 else ' was'} made by others")  # fmt: skip
 
 
 def by_a_reader(barrier):
@@ -71,8 +75,7 @@ def from_afar(barrier, thread, count, over):
         return None
     arrived = thread in (barrier.far if now else barrier.last_far)
     kind = faults.UnobservedPhase if arrived and not now else faults.TooManyArrivals
-    what = none_left(barrier, count, where) if now else unobserved(barrier, arrived, where)
-    fault = thread.fault(kind, what, barrier)
+    fault = thread.fault(kind, _does(barrier, count if now else None, arrived, where), barrier)
     if arrived:
         fault.add(f"its arrival in {'this' if now else 'that'} was at {thread.at(thread.arrivals[barrier])}")
     if not now:
@@ -152,19 +155,6 @@ def _same_wait(barrier, thread, clock, ring):
     return (f"The wait at {thread.at(site)} has returned {when}, as it had before the first of these arrivals. "
             "Change its parity from one use of a stage to the next, as use // stages & 1 does, or "
             "the state of a Ring that is advanced once a use.")  # fmt: skip
-
-
-def arrives_unobserved(barrier, thread):
-    """Nothing tells this thread that the phase before is over, so it cannot know which phase its arrival
-    counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by any thread, before
-    an arrival in the next."""
-    what = unobserved(barrier, thread.tid in barrier.last_arrivers)
-    return too_many(barrier, thread, barrier.phase - 1, what)
-
-
-def arrives_beyond_count(barrier, thread, count):
-    """The fault of ``thread``, for whose ``count`` arrivals the phase has no room."""
-    return too_many(barrier, thread, barrier.phase, none_left(barrier, count))
 
 
 def too_few_bytes(barrier, copy):

@@ -4,7 +4,6 @@ import re
 from typing import NamedTuple
 
 from ... import faults
-from ..memory.access_records import CLOCK, OWNER, SITE
 
 
 class GroupKind(NamedTuple):
@@ -110,9 +109,9 @@ def wait_for_product(thread, site):
 
 def released_in_flight(copy, giver, name, r):
     """The fault of the thread ``giver``, which gave back a stage that a product, the reader ``r``, reads."""
-    empty, call, at = copy.last_wait.barrier, wait_for_product(giver, r[SITE]), giver.at
-    late = "for which it waits later" if giver.seen[r[OWNER]] >= r[CLOCK] else "which it has not waited for"
-    what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r[SITE])}, {late}, "
+    empty, call, at = copy.last_wait.barrier, wait_for_product(giver, r.site), giver.at
+    late = "for which it waits later" if giver.seen[r.owner] >= r.clock else "which it has not waited for"
+    what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r.site)}, {late}, "
     what += f"may still be reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
     gave = giver.arrivals.get(empty)
     cure = f"Call {call}, in all threads of the warpgroup, before the release at {at(gave)}."

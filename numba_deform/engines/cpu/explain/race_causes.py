@@ -9,7 +9,7 @@ from ..memory.access_records import CHANGE, READ, WRITE
 from ..memory.vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 from . import source_causes as source
 from .flag_causes import also_acquire, flags_of, lock_without_fence, ticket_without_fence, unacquired
-from .named_barriers import count_of_all, too_small
+from .meetings import count_of_all, too_small
 from .races import Cause, Race, elements
 from .refills import FOR_ITS_WARP
 

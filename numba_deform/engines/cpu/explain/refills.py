@@ -2,7 +2,7 @@
 
 from ... import faults
 from ...waiting import ranges
-from ..memory.access_records import BLOCK, CLOCK, SITE, TID, copy_of
+from ..memory.access_records import copy_of
 from .arrivals import by_a_reader, too_many
 
 FAR = ("Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
@@ -15,18 +15,18 @@ OVER = "nothing says that the read is over"
 def unfenced_refill(space, thread, r, address, record):
     """``record`` of ``thread``, a copy of the async proxy, is to replace what the thread of ``r`` has read, and
     no proxy fence stands between the two."""
-    reader, read = r[BLOCK].threads[r[TID]], thread.at(r[SITE])
+    reader, read = r.block.threads[r.tid], thread.at(r.site)
     name, last = space.name_of(address), copy_of(record).last_wait
-    what = f"{verb_of(record)} {name}, which {thread.describe_tid(r[BLOCK], r[TID])} read at {read} "
+    what = f"{verb_of(record)} {name}, which {thread.describe_tid(r.block, r.tid)} read at {read} "
     what += "with no fence.proxy.async since"
     clock, site = reader.proxy_fence
-    if clock >= r[CLOCK]:
+    if clock >= r.clock:
         what += f" that counts: the one at {thread.at(site)} stands behind what gave the place back, or is for "
         what += "other memory"
     barrier = last and last.barrier
     given = reader.arrivals.get(barrier)
     until = f"the arrival on {barrier.name} at {thread.at(given)}" if given else "what tells of it"
-    form = "fence_proxy_async()" if r[BLOCK] is space.block else "fence_proxy_async_cluster()"
+    form = "fence_proxy_async()" if r.block is space.block else "fence_proxy_async_cluster()"
     alone = len(thread.block.cluster.blocks) == 1
     cure = f"Call {form} in each thread that has read, behind its last read and before {until}"
     cure += "; or in the thread that issues the copy, right before it" * alone + "."
@@ -58,14 +58,14 @@ def waited_too_early(copy, reader, r):
     it had released before, or before any phase was over; or None."""
     barrier = copy.barrier
     _, phase, where, first, last = reader.waits.get(barrier, (barrier, 0, None, 0, 0))
-    again, fresh = first <= copy.givers.get(reader.tid, -1) < last, phase < 0 and last <= r[CLOCK]
+    again, fresh = first <= copy.givers.get(reader.tid, -1) < last, phase < 0 and last <= r.clock
     if not again and not fresh:
         return None
     what = f"reads {reader.block.shared.name_of(copy.address)}, into which {reader.describe(copy)} issues a "
     what += f"{copy.what} at {reader.at(copy.site)}; its last wait, at {reader.at(where)}, returned "
     what += f"before any phase of {barrier.name} was over" if fresh else (
         f"for phase {phase} of {barrier.name} again, after its release on {copy.last_wait.barrier.name}")
-    return reader.fault_at(faults.FreshBarrierPassed if fresh else faults.StaleWait, what, r[SITE], barrier)
+    return reader.fault_at(faults.FreshBarrierPassed if fresh else faults.StaleWait, what, r.site, barrier)
 
 
 def too_early(thread, copy, phase, site):

@@ -154,7 +154,7 @@ class ShadowMemory(MayHoldUndefined):
                 continue
             if not self._saw_reader(thread, r):
                 late = {x[TID] for x in readers(entry) if not self._saw_reader(thread, x)}
-                raise thread.explain.bad_overwrite(self, thread, r, sorted(late), address, record)
+                raise thread.explain.bad_overwrite(self, thread, Access.read(r), sorted(late), address, record)
         if is_async(record):
             self._check_fenced(thread, entry, address, record)
 
@@ -164,7 +164,7 @@ class ShadowMemory(MayHoldUndefined):
         home, execution = copy_of(record).barrier.block, thread.block.execution
         late = [r for r in readers(entry) if is_by_thread(r) and not thread.sees_fence(home, Access.read(r))]
         if late and not execution.waived.allows("refill-fence", thread) and not execution.told_at_the_end:
-            first = min(late, key=lambda r: r[TID])
+            first = Access.read(min(late, key=lambda r: r[TID]))
             execution.told_at_the_end = thread.explain.unfenced_refill(self, thread, first, address, record)
 
     def on_copy_read(self, thread, address, size, owner, clock, block=None):

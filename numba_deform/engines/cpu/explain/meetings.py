@@ -1,8 +1,9 @@
-"""What is wrong at a named barrier: counts that are too small or too large, and who comes too early."""
+"""What is wrong where threads meet: at named barriers, whose counts may not fit, and where some come too early;
+and in a warp, whose lanes may come apart."""
 
 from ... import faults
 from ...waiting import ranges
-from .source_order import calls_besides
+from .source_order import calls_besides, depth_of
 
 
 def too_small(tids, number, count, place):
@@ -83,3 +84,16 @@ def _count_too_large(barrier):
         return ""
     return (f"The count of {barrier.name} is {barrier.wanted}, and no others than {ranges(sorted(who))} have "
             f"come to it: make it {32 * len(barrier.lanes)}, or have the others come.")  # fmt: skip
+
+
+def apart(thread, kind, mask, entry):
+    """The lanes of ``entry`` wait in one operation, and ``thread`` calls another.
+    Blamed is the one that stands deeper in branches and loops: the other lanes have passed it by."""
+    other, first, values, parked = entry
+    lanes = ranges(sorted(values), "lane")
+    if depth_of(parked[0].calls()) <= depth_of(thread.calls()):
+        what = f"{kind} with mask {mask:#x}, while {lanes} {'wait' if len(values) > 1 else 'waits'} in "
+        return thread.fault(faults.WarpDivergence, f"{what}{other} at {thread.at(first)}")
+    what = f"{other} with mask {mask:#x} by {lanes}, while lane {thread.lane} calls {kind} at "
+    what += thread.at(thread.site())
+    return parked[0].fault_at(faults.WarpDivergence, what, first, threads=[t.tid for t in parked])
