@@ -17,4 +17,4 @@ from .meetings import apart, lapped, of_arrivals_and_counts, without_its_warp
 from .missing_arrivals import MissingArrivalsReport
 from .refills import missed, unfenced_refill, verb_of
 from .source_order import depth_of
-from .wait_causes import blame_waits
+from .waits import blame_waits

@@ -5,8 +5,8 @@ from itertools import pairwise
 from ... import faults
 from ...waiting import ranges
 from ..reports.call_sites import same_line
-from .rings import RING, States
 from .source_order import takes_turns
+from .waits import RING, States
 
 
 def bad_arrival(barrier, thread, count=None):

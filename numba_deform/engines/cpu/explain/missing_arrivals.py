@@ -1,8 +1,8 @@
 """Arrivals on an mbarrier that are missing, and what would mend it. ``async_units.mbarrier`` asks."""
 
 from ...waiting import have, ranges
-from .rings import RING, States
 from .source_order import has_left, passed_by
+from .waits import RING, States
 
 
 class MissingArrivalsReport:

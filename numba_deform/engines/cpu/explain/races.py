@@ -10,6 +10,13 @@ from ..memory.access_records import Access
 from ..memory.vector_clocks import covers
 from .source_order import order_of
 
+BETWEEN = {
+    "cta": "a barrier (syncthreads, syncwarp, an mbarrier: arrive after the one, wait before the other)",
+    "cluster": "a release and an acquire (st_release_cluster_.., ld_acquire_cluster_.., or cluster_arrive() "
+    "and cluster_wait())",
+    "gpu": "a release and an acquire (st_release_gpu_.., ld_acquire_gpu_.., or cuda.threadfence() and atomics)",
+}  # by the scope that both accesses are in
+
 
 class Race(NamedTuple):
     """An access of kind ``kind`` by ``thread``, now, and ``other``, which nothing orders before it."""
@@ -31,23 +38,15 @@ class Race(NamedTuple):
         return self.other.block is self.thread.block
 
     @property
-    def clustered(self):
-        return self.other.block in self.thread.block.cluster.blocks
-
-    @property
     def scope(self):
         """The smallest that both are in."""
-        return "cta" if self.near else "cluster" if self.clustered else "gpu"
+        clustered = self.other.block in self.thread.block.cluster.blocks
+        return "cta" if self.near else "cluster" if clustered else "gpu"
 
     @property
     def between(self):
         """What would order them, in words."""
-        if self.near:
-            return "a barrier (syncthreads, syncwarp, an mbarrier: arrive after the one, wait before the other)"
-        return "a release and an acquire ({})".format(
-            "st_release_cluster_.., ld_acquire_cluster_.., or cluster_arrive() and cluster_wait()"
-            if self.clustered else "st_release_gpu_.., ld_acquire_gpu_.., or cuda.threadfence() and atomics"
-        )  # fmt: skip
+        return BETWEEN[self.scope]
 
     @property
     def one_line(self):

@@ -36,7 +36,7 @@ class Block(Scheduler):
 
     def __init__(self, execution, index, size, shared_bytes):
         self.execution, self.index, self.size = execution, index, size
-        self.explain = execution.explain
+        self.explain = execution.explain  # the room of that name
         self.rng = random.Random(f"{execution.seed}/{index}")
         self.capacity = size + 64
         self.components = size

@@ -39,7 +39,7 @@ class ThreadLife(greenlet):
         self.block, self.tid = block, tid
         self.warp, self.lane = tid >> 5, tid & 31
         self.mates = block.warps[self.warp]
-        self.shared = block.shared
+        self.shared, self.explain = block.shared, block.explain
         self.source = self.target = NOWHERE  # the arrays in global memory that it has read, and written, last
         self.ordinary = block, tid, False  # its key in ManyReads
         # Its records of late, by offset in the code: most come again before the clock moves on.
@@ -120,11 +120,6 @@ class ThreadLife(greenlet):
                         values += name, value if type(value) is int else snapshot(value)
             frame = frame.f_back
         return tuple(values)
-
-    @property
-    def explain(self):
-        """The room ``explain``, which words what the rooms below it find wrong; the execution hands it in."""
-        return self.block.explain
 
     def let_others_come(self):
         """Let others do what is due, so that a fault of this thread can name it; nothing if it does not run."""

@@ -9,7 +9,7 @@ ended. The blocks of a cluster start together.
 from ... import faults
 from ...shapes import clusters
 from ...waiting import ranges
-from ..explain.wait_causes import blame_waits
+from ..explain.waits import blame_waits
 from ..memory.restart import Restart
 
 
