@@ -8,7 +8,7 @@ from ..memory.access_records import CHANGE, OUTSIDE, READ, UNWRITTEN, WRITE, Acc
 from .arrivals import by_a_reader, too_few_bytes
 from .groups import explain_copy, explain_group, released_in_flight
 from .race_causes import RELAXED, race, relaxed_arrival
-from .refills import far_refill, refill_fault, release_of, released, too_early, verb_of, waited_too_early
+from .refills import far_refill, refill_fault, release_of, too_early, verb_of, waited_too_early
 from .source_causes import carved
 
 OVERLAP = "If each store should have a place of its own, correct that; or let one thread issue it. Otherwise: "
@@ -144,8 +144,8 @@ def _unawaited(thread, copy, name):
         # Nobody told the issuing thread that this one is past its wait: the refill came too
         # early, whichever of the two happened to run first.
         return too_early(thread, copy, phase, site)
-    elif near and released(copy, thread):
-        return thread.fault(faults.ReadAfterRelease, f"{head}; {release_of(copy, thread)}", barrier)
+    elif near and (how := release_of(copy, thread)):
+        return thread.fault(faults.ReadAfterRelease, f"{head}; {how}", barrier)
     else:
         kind, seen = faults.StaleWait, f"for phase {phase}"
     return thread.fault(kind, f"{head}; its last wait, at {thread.at(site)}, returned {seen}", barrier)
@@ -252,9 +252,9 @@ def bad_overwrite(space, thread, r, late, address, record):
     reader = home.threads[r.tid]
     if fault := waited_too_early(copy, reader, r):
         return fault
-    if released(copy, reader):
+    if how := release_of(copy, reader):
         what = f"reads {name}, into which {reader.describe(copy)} issues a {copy.what} at "
-        what += f"{thread.at(copy.site)}; {release_of(copy, reader)}"
+        what += f"{thread.at(copy.site)}; {how}"
         return reader.fault_at(faults.ReadAfterRelease, what, r.site, copy.barrier)
     return refill_fault(copy, what, reader)
 

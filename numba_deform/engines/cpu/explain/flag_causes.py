@@ -26,7 +26,7 @@ def _unacquired(pair, block):
 
     late = [t for t in block.threads if not (has({block: t.clocks}) or has(t.foreign))]
     late = [t for t in late if has(t.acquired[scope]) or has(t.foreign, MET)]
-    for space, address, flag in _flags(block) if late else ():
+    for space, address, _, flag in _flags(block) if late else ():
         handed = flag.seen_by(block)[scope]
         found = (has(handed) or has(handed, FENCED)) and _read(space, address, late)
         if found:
@@ -71,9 +71,10 @@ def _is_released(handed, block):
 
 
 def _flags(block):
-    """(memory, address, flag) of all flags that threads of ``block`` may have read."""
+    """(memory, address, record, flag) of all flags that threads of ``block`` may have read."""
     for space in (*block.globals.regions, *(b.shared for b in block.cluster.blocks)):
-        yield from ((space, address, flag) for address, flag in space.flags.items() if space.traced)
+        for address, flag in space.flags.items() if space.traced else ():
+            yield space, address, space.written[address - space.base], flag
 
 
 def _read(space, address, threads):
@@ -95,11 +96,8 @@ def flags_of(pair):
 
 
 def _words(pair):
-    """(memory, address, record, flag) of each word whose last write was an atomic."""
-    for space, address, flag in _flags(pair.thread.block):
-        record = space.written[address - space.base]
-        if record.atomic:
-            yield space, address, record, flag
+    """The same of each word whose last write was an atomic."""
+    return (word for word in _flags(pair.thread.block) if word[2].atomic)
 
 
 def lock_without_fence(pair):

@@ -393,7 +393,8 @@ HANDED_ON = (  # what others may still do
 CAUSES = (  # (the scopes that the two may share, what looks for a cause)
     ("cta", _old_token), ("cta", _count_too_small), ("cta", _early_reader), ("cta cluster", _old_phase),
     ("cta cluster", _arrived_for_its_warp), ("cta", _behind_its_arrival), ("cluster gpu", _narrow_wait),
-    ("cluster gpu", _narrow_scope), (ANY, _one_byte_by_two_names), (ANY, source.carved_twice),
+    ("cluster gpu", _narrow_scope), (ANY, _one_byte_by_two_names),
+    (ANY, lambda pair: source.overlaps(pair.space)),
     (ANY, _plain_beside_atomic), ("cta", source.passed_by), ("cta", source.barrier_in_a_branch),
     (ANY, source.of_two_rounds), ("cluster gpu", source.same_in_each_block),
     ("cluster gpu", ticket_without_fence), (ANY, lock_without_fence), ("cluster gpu", _known_to_a_neighbour),

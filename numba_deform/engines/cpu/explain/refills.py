@@ -39,18 +39,14 @@ def verb_of(record):
     return "atomically changes" if record.atomic and record.reads else "writes"
 
 
-def released(copy, reader):
-    """Whether the thread ``reader`` has given the stage back since its last wait on the copy's barrier, to the
-    thread that issued ``copy`` into it."""
-    waited = reader.waits.get(copy.barrier)
-    return waited is not None and copy.givers.get(reader.tid, -1) >= waited.last
-
-
 def release_of(copy, reader):
-    """What :func:`released` has found, in words."""
-    barrier, phase, site, *_ = reader.waits[copy.barrier]
-    return (f"after its wait for phase {phase} of {barrier.name}, at {reader.at(site)}, it has arrived on "
-            f"{copy.last_wait.barrier.name}, which gave the stage back")  # fmt: skip
+    """How the thread ``reader`` has given the stage back since its last wait on the barrier of ``copy``, to who
+    issued that into it, in words; "" if it has not."""
+    wait = reader.waits.get(copy.barrier)
+    if wait is None or copy.givers.get(reader.tid, -1) < wait.last:
+        return ""
+    return (f"after its wait for phase {wait.phase} of {copy.barrier.name}, at {reader.at(wait.site)}, it has "
+            f"arrived on {copy.last_wait.barrier.name}, which gave the stage back")  # fmt: skip
 
 
 def waited_too_early(copy, reader, r):

@@ -9,13 +9,8 @@ from .races import Cause, elements
 from .source_order import has_left, index_without_block, order_of
 
 
-def carved_twice(pair):
-    """Two arrays that the kernel has carved out of shared memory by their addresses share some bytes."""
-    yield from _overlaps(pair.space)
-
-
-def _overlaps(space, address=0, size=1 << 32, within=False):
-    """The causes where two arrays that the kernel has carved out of shared memory share some of these bytes.
+def overlaps(space, address=0, size=1 << 32, within=False):
+    """Two arrays that the kernel has carved out of shared memory by their addresses share some of these bytes.
     ``within``: also where one lies in the other, which may be meant."""
     views = getattr(space, "boxes", ())
     views = sorted({(address, math.prod(shape) * kind.itemsize) for address, shape, kind in views})
@@ -33,7 +28,7 @@ def _overlaps(space, address=0, size=1 << 32, within=False):
 
 def carved(fault, *bytes_):
     """``fault``, which says where two arrays share these bytes."""
-    for found in itertools.islice(_overlaps(*bytes_), 1):
+    for found in itertools.islice(overlaps(*bytes_), 1):
         fault.add(found.more[2:])
         fault.cure = f"{found.cure} If they are to share bytes: {fault.cure}"
     return fault

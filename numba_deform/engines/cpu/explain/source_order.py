@@ -186,31 +186,26 @@ def index_without_block(site, index):
     function = _function_at(site)
     if function is None:
         return None
-    assigned, loose = {}, {a.arg for a in function.args.args}
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                pairs = [(target, node.value)]
-                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                    pairs = zip(target.elts, node.value.elts, strict=False)
-                for name, value in pairs:
-                    names = _named(name)
-                    loose |= set(names) & assigned.keys()  # assigned twice
-                    assigned.update(dict.fromkeys(names, (node.lineno, value)))
-        elif isinstance(node, (ast.AugAssign, ast.For)):
-            loose |= {*_named(node.target)}
-    found, todo, seen = None, [(line_of(site), ast.parse(index, mode="eval").body)], set()
+    # Of each variable its assignments as (line, value); None for what sets it in another way.
+    assigned = {argument.arg: [None] for argument in function.args.args}
+    for node in (n for n in ast.walk(function) if isinstance(n, (ast.Assign, ast.AugAssign, ast.For))):
+        plain = isinstance(node, ast.Assign)
+        for target in node.targets if plain else [node.target]:
+            pairs = [(target, node.value if plain else None)]
+            if plain and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = zip(target.elts, node.value.elts, strict=False)
+            for name, value in ((name, value) for part, value in pairs for name in _named(part)):
+                assigned.setdefault(name, []).append(value and (node.lineno, value))
+    found, todo = None, [(line_of(site), ast.parse(index, mode="eval").body)]
     while todo:
         line, node = todo.pop()
         text = ast.unparse(node)
         if "threadIdx" in text:
             found = line, text
-        for name in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
-            if name.id in loose:
-                return None
-            if name.id in assigned and name.id not in seen:
-                seen.add(name.id)
-                todo.append(assigned[name.id])
+        sets = [assigned.pop(name, []) for name in _named(node, ast.Load)]
+        if any(len(each) > 1 or None in each for each in sets):
+            return None
+        todo += [assignment for each in sets for assignment in each]
         told = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)} & {*NUMBERS}
         if told - {"threadIdx"} or any(isinstance(n, (ast.Call, ast.Subscript)) for n in ast.walk(node)):
             return None
