@@ -317,7 +317,7 @@ class MBarrier:
             what = f"{-tx} bytes more than expected have landed on {self.name} in phase "
             what += f"{self.phase}, and all {self.expected} arrivals are in"
             copy = copy or self.last_copy  # none where complete_tx alone brought the bytes
-            fault = copy and thread.explain.too_few_bytes(self, copy)
+            fault = copy and thread.explain.too_few_bytes(copy)
             raise fault or thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
         if self.unfollowed:
             tid, (_, where) = self.unfollowed.popitem()

@@ -81,7 +81,7 @@ def _unannounced_multicast(space, thread, address):
         before = now
         thread.let_others_come()
     copy = copy_of(space.written[place])
-    return copy and copy.barrier and too_few_bytes(copy.barrier, copy)
+    return copy and copy.barrier and too_few_bytes(copy)
 
 
 def _before(space, address):
@@ -109,7 +109,7 @@ def _too_few_bytes(thread, copy):
     """The fault of who announced fewer bytes than the copies to the barrier of ``copy`` bring, or None."""
     if copy.barrier.undeclared():
         thread.let_others_come()  # who announces them may be late
-    return too_few_bytes(copy.barrier, copy)
+    return too_few_bytes(copy)
 
 
 def _unawaited(thread, copy, name):

@@ -33,23 +33,20 @@ def _does(barrier, count, arrived, where=""):
 def by_a_reader(barrier):
     """The fault of a thread that waits for phases of a barrier of the block and arrives there, too, where those
     that only arrive are as many as it expects; else None. Who meets phases that end too early is its victim."""
-    live = barrier.block.barriers.live.values()  # of which another one has to be there, to give back on
-    return next(filter(None, map(_by_a_reader, live if len(live) > 1 else ())), None)
-
-
-def _by_a_reader(barrier):
-    came = barrier.arrivers | barrier.arrived.keys() | barrier.last_arrivers.keys()
-    threads = barrier.block.threads
-    readers = sorted(t for t in came if barrier in threads[t].waits and barrier in threads[t].arrivals)
-    if not readers or len(came) - len(readers) != barrier.expected:
-        return None
-    thread, others = threads[readers[0]], ranges(sorted(came.difference(readers)))
-    what = f"arrives on {barrier.name}, for which it waits at {thread.at(thread.waits[barrier].site)}, and "
-    what += f"which expects {barrier.expected}: {others} arrive{'s' * (barrier.expected == 1)}"
-    fault = thread.fault_at(faults.TooManyArrivals, what, thread.arrivals[barrier], barrier)
-    fault.cure = "Take this arrival away: who reads a stage gives it back by an arrival on the barrier for "
-    fault.cure += "which its producer waits (empty), and not on the one for which it waits itself (full)."
-    return fault
+    live, threads = barrier.block.barriers.live.values(), barrier.block.threads
+    for barrier in live if len(live) > 1 else ():  # there has to be another one, to give back on
+        came = barrier.arrivers | barrier.arrived.keys() | barrier.last_arrivers.keys()
+        readers = sorted(t for t in came if barrier in threads[t].waits and barrier in threads[t].arrivals)
+        if not readers or len(came) - len(readers) != barrier.expected:
+            continue
+        thread, others = threads[readers[0]], ranges(sorted(came.difference(readers)))
+        what = f"arrives on {barrier.name}, for which it waits at {thread.at(thread.waits[barrier].site)}, and "
+        what += f"which expects {barrier.expected}: {others} arrive{'s' * (barrier.expected == 1)}"
+        fault = thread.fault_at(faults.TooManyArrivals, what, thread.arrivals[barrier], barrier)
+        fault.cure = "Take this arrival away: who reads a stage gives it back by an arrival on the barrier for "
+        fault.cure += "which its producer waits (empty), and not on the one for which it waits itself (full)."
+        return fault
+    return None
 
 
 def late_announcement(barrier, thread, site, phase):
@@ -157,10 +154,11 @@ def _same_wait(barrier, thread, clock, ring):
             "the state of a Ring that is advanced once a use.")  # fmt: skip
 
 
-def too_few_bytes(barrier, copy):
-    """The fault of who announced fewer bytes than the copies bring, of which ``copy`` is one; None if they
-    are no fewer, or go to one place: then one of them came too early."""
-    more, last, issuer = barrier.undeclared(), barrier.announced, copy.block.threads[copy.tid]
+def too_few_bytes(copy):
+    """The fault of who announced fewer bytes than the copies to the barrier of ``copy`` bring; None if they are
+    no fewer, or go to one place: then one of them came too early."""
+    barrier, issuer = copy.barrier, copy.block.threads[copy.tid]
+    more, last = barrier.undeclared(), barrier.announced
     if more <= 0 or _refills(barrier):
         return None
     what = f"the copies that signal {barrier.name} bring {{}} bytes"

@@ -9,7 +9,7 @@ from .groups import explain_copy
 def outlives(block, copy):
     """The fault of whoever issued ``copy``, for which nobody in ``block`` has waited."""
     barrier, thread = copy.barrier, copy.block.threads[copy.tid]
-    if barrier and (fault := too_few_bytes(barrier, copy)):
+    if barrier and (fault := too_few_bytes(copy)):
         return fault
     name = block.shared.name_of(copy.address)
     what = f"all threads have exited, and nobody has waited for the {copy.what} to {name}"

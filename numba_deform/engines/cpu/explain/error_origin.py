@@ -32,11 +32,11 @@ MEANINGS = {
 }  # fmt: skip
 
 
-def blamed(error, launch):
+def blamed(error, execution):
     """What to raise for an exception that ended a block: KernelError, or EngineError if it is the engine's."""
-    site, what, thread = raised_at(error), f"{type(error).__name__}: {error}", launch.running
-    if shape := _local_array(error):
-        return thread.fault_at(faults.OutOfRange, f"index {shape[1]} of a local array {shape[0]}", site)
+    site, what, thread = raised_at(error), f"{type(error).__name__}: {error}", execution.running
+    if outside := _outside_local_array(error):
+        return thread.fault_at(faults.OutOfRange, outside, site)
     if isinstance(error, UndefinedUse):
         return undefined_use(error.args[0], thread, site)
     if not _is_own(error):
@@ -47,18 +47,18 @@ def blamed(error, launch):
         return fault
     return faults.EngineError(
         f"the CPU engine itself failed ({what}) in thread {thread.tid} of block {thread.block.index}, at "
-        f"{describe_site(site)}, seed {str(launch.seed)!r}, landing {launch.landing}. This is a mistake of "
-        "the engine and says nothing about the kernel; please report it with the kernel and the traceback."
+        f"{describe_site(site)}, seed {str(execution.seed)!r}, landing {execution.landing}. This is a mistake "
+        "of the engine and says nothing about the kernel; please report it with the kernel and the traceback."
     )
 
 
-def _local_array(error):
-    """(shape, index) where typed code has looked for an element that a local array does not have, else None."""
+def _outside_local_array(error):
+    """In words, that typed code has looked for an element that a local array does not have; else ""."""
     names = frames_of(error)[-1][0].f_locals if isinstance(error, IndexError) else {}
     array = names.get(ARRAY)
     if not isinstance(array, LocalArray) or not str(error).startswith(("list", "cannot fit")):
-        return None
-    return array.shape, (names[INDEX],)
+        return ""
+    return f"index {(names[INDEX],)} of a local array {array.shape}"
 
 
 def _is_own(error):

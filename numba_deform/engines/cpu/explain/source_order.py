@@ -1,13 +1,11 @@
-"""What stands between two places of a kernel's source: barriers, branches and loops. ``memory.source_causes``
-asks, by the thread that it speaks of."""
+"""What stands between two places of a kernel's source: barriers, branches and loops."""
 
 import ast
-import functools
 import re
 from typing import NamedTuple
 
 from ..reports.call_sites import describe_site, indentation, line_in_file, line_of, origin
-from ..reports.source_loops import LOOPS, arm, enclosing, tree_of
+from ..reports.source_loops import LOOPS, arm, enclosing, functions_in, tree_of
 
 BLOCK = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")
 OTHERS = ("syncwarp", "bar_sync", "bar_arrive", "mbarrier_wait", "mbarrier_try_wait", "mbarrier_test_wait")
@@ -222,10 +220,5 @@ def _function_at(site):
     if origin(site)[:2] != (site[0].co_filename, line_of(site)):
         return None  # the source is no Python
     line = line_of(site)
-    held = [n for n in _functions_in(tree_of(site[0].co_filename)) if n.lineno <= line <= n.end_lineno]
+    held = [n for n in functions_in(tree_of(site[0].co_filename)) if n.lineno <= line <= n.end_lineno]
     return max(held, key=lambda node: node.lineno, default=None)
-
-
-@functools.lru_cache(maxsize=64)  # each store that is waived asks
-def _functions_in(tree):
-    return [node for node in ast.walk(tree or ast.Pass()) if isinstance(node, ast.FunctionDef)]

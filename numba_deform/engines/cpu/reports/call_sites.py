@@ -21,11 +21,15 @@ def is_library(function, kernel):
 
 
 @functools.lru_cache(4096)
+def operation_after(site):
+    """The name of the bytecode behind the call there, which takes what it returns."""
+    code, offset = site
+    return next((i.opname for i in dis.get_instructions(code) if i.offset > offset), "")
+
+
 def result_used(site):
     """Whether the kernel does something with what the call there returns."""
-    code, offset = site
-    rest = (i.opname for i in dis.get_instructions(code) if i.offset > offset)
-    return next(rest, "") != "POP_TOP"
+    return operation_after(site) != "POP_TOP"
 
 
 @functools.lru_cache(4096)

@@ -2,12 +2,11 @@
 Threads ask when they tell whether a poll is in vain."""
 
 import ast
-import dis
 import functools
 import linecache
 from typing import NamedTuple
 
-from .call_sites import line_of
+from .call_sites import line_of, operation_after
 
 COUNTED = ("range", "static_range")  # what gives another number each time
 LOOPS = ast.For, ast.While
@@ -38,7 +37,8 @@ class Loops(NamedTuple):
         hidden = not all(map(_shows, loops))
         back = bool(loops) and isinstance(loops[0], ast.While) and not hidden
         back = back and not _counts(loops[0], unread(sites[0][0]))
-        return cls(hidden, back and not (atomic and any(_is_kept(*site) for site in sites)))
+        is_kept = atomic and any(operation_after(site).startswith("STORE") for site in sites)
+        return cls(hidden, back and not is_kept)
 
 
 def step_of(code, offset):
@@ -84,12 +84,15 @@ def unread(code):
 
 def _function(code):
     """The tree of a function, None where there is no source."""
-    tree = tree_of(code.co_filename)
-    for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            if code.co_firstlineno == min(n.lineno for n in (node, *node.decorator_list)):
-                return node
-    return None
+    named = (node for node in functions_in(tree_of(code.co_filename)) if node.name == code.co_name)
+    heads = ((node, min(n.lineno for n in (node, *node.decorator_list))) for node in named)
+    return next((node for node, first in heads if first == code.co_firstlineno), None)
+
+
+@functools.lru_cache(64)  # each store that is waived asks
+def functions_in(tree):
+    """The trees of all functions in ``tree``, which may be None."""
+    return [node for node in ast.walk(tree or ast.Pass()) if isinstance(node, ast.FunctionDef)]
 
 
 def _ends(node):
@@ -139,12 +142,6 @@ def _counts(loop, unread):
     """Whether each round of the loop adds to something that is not ``unread``."""
     added = (each.target for each in loop.body if isinstance(each, ast.AugAssign))
     return any(getattr(target, "id", None) not in unread for target in added)
-
-
-def _is_kept(code, offset):
-    """Whether a variable takes what the call there gives."""
-    after = (i.opname for i in dis.get_instructions(code) if i.offset > offset)
-    return next(after, "").startswith("STORE")
 
 
 def _shows(loop):
