@@ -13,8 +13,8 @@ from .endings import outlives, sends_after_its_end, visits_ended
 from .error_origin import blamed
 from .groups import wait_for_product
 from .load_checks import LoadChecks
-from .meetings import apart, lapped, of_arrivals_and_counts, without_its_warp
+from .meetings import cure_of_named_barrier, lanes_apart, lapped, without_its_warp
 from .missing_arrivals import MissingArrivalsReport
-from .refills import missed, unfenced_refill, verb_of
+from .refills import missed_phase, unfenced_refill, verb_of
 from .source_order import depth_of
 from .waits import blame_waits

@@ -57,7 +57,7 @@ def lapped(barrier, thread, wait, unordered=None):
     return fault
 
 
-def of_arrivals_and_counts(barrier):
+def cure_of_named_barrier(barrier):
     """Fields of the ``Wait`` at a barrier: whether some lanes have arrived for their warp by bar.arrive, and
     gone on, or the count is too large."""
     waiting = {t.tid for t in barrier.parked}
@@ -86,7 +86,7 @@ def _count_too_large(barrier):
             f"come to it: make it {32 * len(barrier.lanes)}, or have the others come.")  # fmt: skip
 
 
-def apart(thread, kind, mask, entry):
+def lanes_apart(thread, kind, mask, entry):
     """The lanes of ``entry`` wait in one operation, and ``thread`` calls another.
     Blamed is the one that stands deeper in branches and loops: the other lanes have passed it by."""
     other, first, values, parked = entry

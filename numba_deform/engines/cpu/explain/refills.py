@@ -76,7 +76,7 @@ def too_early(thread, copy, phase, site):
     return refill_fault(copy, what, thread)
 
 
-def missed(thread, barrier, phase):
+def missed_phase(thread, barrier, phase):
     """The fault of ``thread``, which waits for ``phase``; before it came to look, the next was over as well."""
     if fault := by_a_reader(barrier):
         return fault

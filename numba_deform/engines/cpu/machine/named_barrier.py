@@ -85,7 +85,7 @@ class NamedBarrier:
             "on": f"{kind} (barrier {self.number})", "state": self.state(),
             "missing": f"{short} thread{'s' * (short > 1)} missing",
             "by": tuple(sorted(t.tid for t in late)), "why": "not at this barrier",
-            **self.block.explain.of_arrivals_and_counts(self),
+            **self.block.explain.cure_of_named_barrier(self),
         }
 
     def unordered(self, thread):

@@ -64,7 +64,7 @@ class ThreadBarriers(ThreadMemory):
             raise self.fault(faults.BadCount, what, barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
         if known < phase - 1 and barrier.lost(self):
-            raise self.explain.missed(self, barrier, known)
+            raise self.explain.missed_phase(self, barrier, known)
         if phase & 1 == parity:
             # try_wait may give up early: callers loop.
             if not suspend or block.execution.seed and block.chance(0.1):
@@ -76,7 +76,7 @@ class ThreadBarriers(ThreadMemory):
             if barrier.ended:
                 raise self.explain.inval_fault(barrier, self, site)
             if barrier.phase != phase + 1:
-                raise self.explain.missed(self, barrier, phase)
+                raise self.explain.missed_phase(self, barrier, phase)
             phase = barrier.phase
         if known < phase:
             maximum(self.clocks, barrier.released, out=self.clocks)

@@ -26,7 +26,7 @@ class Warp:
             entry = self.pending[mask] = [kind, thread.site(), {}, []]
         other, _, values, parked = entry
         if other != kind:  # they may call the same one at different places
-            raise thread.explain.apart(thread, kind, mask, entry)
+            raise thread.explain.lanes_apart(thread, kind, mask, entry)
         values[thread.lane] = value
         if len(values) == (mask & self.alive).bit_count():
             self._finish(mask, entry)
