@@ -4,6 +4,11 @@ The rooms below find that a rule is broken, and where. This one says why, and wh
 the threads as they stand, and may let others go on first, so that a report can name what comes late: so it is
 asked at once, where the fault is found. Nothing below imports it: ``Execution`` hands this module in, and each
 block and thread has it as ``explain``, with these names.
+
+``accesses``, ``refills`` and ``groups`` speak of accesses that nothing orders. Of two that race ``race_causes``
+looks for the cause, with ``source_causes`` and ``flag_causes``. ``arrivals``, ``missing_arrivals`` and
+``waits`` speak of mbarriers, ``meetings`` of other barriers and warps, ``endings`` of what is left when a block
+has ended, ``load_checks`` of boxes that go astray. ``error_origin`` says whose mistake an exception is.
 """
 
 # ruff: noqa: F401

@@ -6,14 +6,10 @@ from ...waiting import ranges
 from .source_order import calls_besides, depth_of
 
 
-def too_small(tids, number, count, place):
-    """In words, that more threads call a named barrier at one place than its count."""
-    return f"{len(tids)} threads call named barrier {number} at {place}, and its count is {count}"
-
-
-def count_of_all(tids, number):
-    """The cure for that."""
-    return f"Give it the number of threads that come to it: bar_sync({number}, {-(-len(tids) // 32) * 32})."
+def count_too_small(tids, number, count, place):
+    """(that more threads call a named barrier at one place than its count, the cure), in words."""
+    return (f"{len(tids)} threads call named barrier {number} at {place}, and its count is {count}",
+            f"Give it the number of threads that come to it: bar_sync({number}, {-(-len(tids) // 32) * 32}).")
 
 
 def without_its_warp(barrier, skipped):
@@ -29,8 +25,8 @@ def without_its_warp(barrier, skipped):
     fault = block.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
     for (number, wanted, place), tids in block.named_barrier_calls.items():
         if number == barrier.number and len(tids) > wanted and tid in tids:
-            fault.add(too_small(tids, number, wanted, last.at(place)))
-            fault.cure = count_of_all(tids, number)
+            more, fault.cure = count_too_small(tids, number, wanted, last.at(place))
+            fault.add(more)
     return fault
 
 

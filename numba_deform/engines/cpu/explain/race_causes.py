@@ -9,7 +9,7 @@ from ..memory.access_records import CHANGE, READ, WRITE
 from ..memory.vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 from . import source_causes as source
 from .flag_causes import also_acquire, flags_of, lock_without_fence, ticket_without_fence, unacquired
-from .meetings import count_of_all, too_small
+from .meetings import count_too_small
 from .races import Cause, Race, elements
 from .refills import FOR_ITS_WARP
 
@@ -36,11 +36,9 @@ def race(space, thread, kind, other, what, name):
     cause = next(_causes(pair), None) or Cause(UNORDERED[pair.scope])
     who, site = cause.at or (thread, thread.site())
     what = (cause.what or what) + cause.more + VOLATILE * pair.is_volatile
-    fault = who.fault_at(cause.kind, what, site, name)
-    fault.cure, fault.waiver = cause.cure, cause.waiver
-    plain = cause.kind is faults.DataRace
-    fault.rule = cause.rule or (RULES[pair.scope] + BEYOND * pair.wide if plain else fault.rule)
-    return fault
+    plain = RULES[pair.scope] + BEYOND * pair.wide
+    rule = cause.rule or (plain if cause.kind is faults.DataRace else cause.kind.rule)
+    return who.fault_at(cause.kind, what, site, name, rule=rule, cure=cause.cure, waiver=cause.waiver)
 
 
 def _causes(pair, among=None):
@@ -73,10 +71,9 @@ def _count_too_small(pair):
     for (number, count, site), tids in pair.thread.block.named_barrier_calls.items():
         if len(tids) > count and both <= tids:
             pair.thread.let_others_come()  # all who call it
-            place = pair.thread.at(site)
-            more = f"; {too_small(tids, number, count, place)}: it completes without the others"
-            rule = faults.NamedBarrierMisuse.rule
-            yield Cause(count_of_all(tids, number), rule, more, faults.NamedBarrierMisuse, (pair.thread, site))
+            what, cure = count_too_small(tids, number, count, pair.thread.at(site))
+            kind, more = faults.NamedBarrierMisuse, f"; {what}: it completes without the others"
+            yield Cause(cure, kind.rule, more, kind, (pair.thread, site))
 
 
 def _old_phase(pair):

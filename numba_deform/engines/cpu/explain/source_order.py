@@ -29,14 +29,14 @@ class Order(NamedTuple):
 
     first: int
     second: int
-    whole: int | None
-    branch: int | None
-    unclear: bool
-    loop: int | None
-    rounds: int | None
-    aside: int | None
-    narrow: int | None
-    grid: bool
+    whole: int | None = None
+    branch: int | None = None
+    unclear: bool = False
+    loop: int | None = None
+    rounds: int | None = None
+    aside: int | None = None
+    narrow: int | None = None
+    grid: bool = False
 
 
 def order_of(one, other, near, met=()):
@@ -53,7 +53,7 @@ def order_of(one, other, near, met=()):
         return None
     loops = [node for node in both if isinstance(node, LOOPS)]
     loop, unclear, grid = loops[-1] if loops else None, False, False
-    found = dict.fromkeys(("whole", "branch", "rounds", "aside", "narrow"))
+    found = {}  # of those fields
     last = next((line_of(call) for call in met if loop and call[0] is one[0]), 0)
     changing = {*_named(loop or ast.Pass())}
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
@@ -65,7 +65,7 @@ def order_of(one, other, near, met=()):
         if name not in ("sync", *BLOCK) or not (between or inside):
             continue
         if name in BLOCK and not near:
-            found["narrow"] = line if between else found["narrow"] or line
+            found["narrow"] = line if between else found.get("narrow", line)
             continue
         branches = [n for n in enclosing(function, line) if isinstance(n, HOLDERS) and n not in both]
         asked = [getattr(n, "test", None) or n.iter for n in branches if n not in around[1]]
@@ -83,7 +83,7 @@ def _order_of_lines(*sites):
     numbers = [line_in_file(site, sites[0]) for site in sites if len(sites) == 3]
     if not numbers or None in numbers or numbers[2] != sorted(numbers)[1] or numbers[2] in numbers[:2]:
         return None
-    return Order(*sorted(numbers[:2]), numbers[2], None, False, 0, None, None, None, False)
+    return Order(*sorted(numbers[:2]), whole=numbers[2], loop=0)
 
 
 def depth_of(sites):
