@@ -94,7 +94,7 @@ def test_it_takes_no_time(monkeypatch):
         breakpoint()
         out[0] = 1
 
-    from numba_deform.engines.cpu.reports import debugger
+    from numba_deform.engines.cpu.explain import debugger
 
     monkeypatch.setattr(debugger.Debugger, "set_trace", lambda self, frame: slowly(frame))
     nd.simulate(kernel, 1, 1, (np.zeros(1, np.int32),), timeout=0.2)

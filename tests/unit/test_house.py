@@ -22,7 +22,7 @@ ROOMS = {"device": 4_851, "compiler": 2_169, "engines": 31_407, "programs": 2_61
          "attention": 1_672, "torch": 1_857, "workloads": 771, "measure": 4_540, "course": 9_442,
          "cli": 2_732}  # fmt: skip
 # The rooms of the CPU engine, likewise, and those of its machine code.
-ENGINE = ("memory", "reports", "async_units", "machine", "native", "frontends", "schedules")
+ENGINE = "memory", "reports", "async_units", "machine", "explain", "native", "frontends", "schedules"
 NATIVE = ("runtime", "codegen", "state")
 FRONTENDS = ("rounding", "math_functions", "threads", "ptx", "numba_python", "arguments", "program")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

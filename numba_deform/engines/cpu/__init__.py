@@ -6,12 +6,13 @@
 ``simulate`` runs schedules by chance, ``explore`` all that a small kernel has. A broken rule ends the
 run with a subclass of ``SimFault`` that says what happened and where.
 
-Seven rooms; each imports from itself and from those before it (``tests/unit/test_house.py``):
+Eight rooms; each imports from itself and from those before it (``tests/unit/test_house.py``):
 
 - ``memory``        bytes, their access records, vector clocks, and the verdict on an access
-- ``reports``       from a place in a run to the source line, and to whose mistake it is
+- ``reports``       from a place in a run to the source line, and what stands around it
 - ``async_units``   mbarriers, the copy engine, tensor maps, reductions, tensor cores
 - ``machine``       threads, warps, blocks, clusters, and who runs next
+- ``explain``       what is wrong, in words, with its cause and its cure; the rooms before it are handed it
 - ``native``        all that as machine code; it knows no language
 - ``frontends``     a kernel's source becomes calls of the machine: Python, typed by Numba; PTX
 - ``schedules``     one execution, many by chance, or all that there are
@@ -23,7 +24,8 @@ the name; the model (``device/memory.py``) calls ``store`` of the greenlet that 
 ``memory.shadow_memory.ShadowMemory.on_write`` looks at the records of the last accesses to these bytes. Each
 says which thread made it, and when by that thread's clock. If the storing thread's vector clock has come that
 far, the earlier access happened before; the store leaves a record of its own (``memory.access_records.Write``,
-with the call site) and changes the bytes. If not, ``memory.access_faults`` says in words what is wrong,
+with the call site) and changes the bytes. If not, ``explain.accesses`` says in words what is wrong, which the
+thread has as ``explain``; ``explain.race_causes`` looks for why, and for what would mend it;
 ``machine.thread_life.ThreadLife.fault_at`` adds thread, block and line (``reports.call_sites.place``), and the
 ``SimFault`` leaves the run through ``machine.scheduler.Scheduler.run``.
 

@@ -93,8 +93,8 @@ class Barriers:
         barrier.ended = (thread.tid, thread.site())
         for other in self.block.threads:
             wait = other.waits.get(barrier)
-            if wait and other is not thread and thread.seen[other.tid] < wait[3]:
-                raise barrier.inval_fault(other, wait[1])
+            if wait and other is not thread and thread.seen[other.tid] < wait.last:
+                raise thread.explain.inval_fault(barrier, other, wait.site)
         size = self.block.size  # entries of threads; the rest are phases and groups
         for arrivals in (barrier.gathered, barrier.released):
             late = np.flatnonzero(arrivals[0, :size] > thread.clocks[0, :size])

@@ -1,7 +1,6 @@
 """The mbarrier state machine, with every rule that hardware leaves undefined (PTX ISA 9.7.13.15). Threads,
 copies and clusters arrive and wait; ``barriers`` has all of a block."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +8,6 @@ import numpy as np
 from ....device.limits import MAX_COUNT
 from ... import faults
 from ..memory.vector_clocks import STARTED, covers_shared, merged
-from .arrivals import MissingArrivalsReport, by_a_reader, late_announcement, none_left, too_many, unobserved
 
 maximum = np.maximum
 COUNT_BITS, PHASE_BITS = 20, 24  # of a token: pending count, phase, and above them the barrier's component
@@ -28,6 +26,17 @@ class Announcement(NamedTuple):
     thread: object
     site: object
     times: int
+
+
+class LastWait(NamedTuple):
+    """A thread's last wait on a barrier: the phase that it returned for, and its site; the thread's clock at
+    the first wait for that phase and at this one."""
+
+    barrier: object
+    phase: int
+    site: object
+    first: int
+    last: int
 
 
 class MBarrier:
@@ -89,14 +98,7 @@ class MBarrier:
 
     def waited(self, kind, parity):
         """What those who wait for the current phase wait for: fields of a ``Wait``."""
-        anywhere = ", of this block or others of its cluster" * (len(self.block.cluster.blocks) > 1)
-        missing = [f"{self.pending} arrival{'s' * (self.pending > 1)} missing{anywhere}"] * (self.pending > 0)
-        missing += [f"{self.tx} bytes expected that no copy brings"] * (self.tx > 0)
-        missing += [f"{-self.tx} bytes have landed that nobody has expected"] * (self.tx < 0)
-        return {
-            "on": f"{self.name}, parity {parity}", "state": self.state(),
-            "missing": " and ".join(missing), **MissingArrivalsReport(self).fields(),
-        }
+        return self.block.explain.MissingArrivalsReport(self).fields(parity)
 
     def twins(self):
         """The same barrier of the other blocks of its cluster."""
@@ -108,7 +110,8 @@ class MBarrier:
         return not self.pending and any(twin.phase > self.phase for twin in self.twins())
 
     def deadlock(self, kind):
-        if self.phase == 1 and MissingArrivalsReport(self).other_parity(self):  # who comes earlier passes
+        report = self.block.explain.MissingArrivalsReport(self)
+        if self.phase == 1 and report.other_parity(self):  # who comes earlier passes
             return faults.FreshBarrierPassed
         return faults.MissingArrivals if self.pending else faults.MissingBytes
 
@@ -133,44 +136,13 @@ class MBarrier:
         held = self.tx > sum(copy.size for copy in self.block.copies if copy.barrier is self)
         self.expect(thread, count)
         if self.phases_over(thread.seen) < self.phase:
-            raise late_announcement(self, thread, thread.site(), self.phase - 1)
+            raise self.block.explain.late_announcement(self, thread, thread.site(), self.phase - 1)
         if not held:
             self.alone[thread.tid] = thread.clock, thread.site()
 
     def undeclared(self):
         """How many bytes its copies bring beyond those that have been announced, over all its phases."""
         return sum(copy.size for copy in self.block.copies if copy.barrier is self) - self.tx
-
-    def _refills(self):
-        """Whether copies since the last announcement go where others of them went."""
-        first = self.announced.phase if self.announced else 0
-        places = [(address, size) for phase, address, size in self.filled if phase >= first]
-        places += [(c.address, c.size) for c in self.block.copies if c.barrier is self and not c.pieces]
-        return any(a + size > b for (a, size), (b, _) in pairwise(sorted(places)))
-
-    def too_few_bytes(self, copy):
-        """The fault of who announced fewer bytes than the copies bring, of which ``copy`` is one; None if they
-        are no fewer, or go to one place: then one of them came too early."""
-        more, last, issuer = self.undeclared(), self.announced, copy.block.threads[copy.tid]
-        if more <= 0 or self._refills():
-            return None
-        what = f"the copies that signal {self.name} bring {{}} bytes"
-        if last is None or copy.block is self.block and copy.known[self.component] > last.phase:
-            what = f"{what.format(more)}, of which nobody has announced any; one is issued here"
-            fault = issuer.fault_at(faults.MoreBytesThanExpected, what, copy.site, self)
-            fault.cure = f"Announce {more} bytes before the copy: mbarrier_arrive_expect_tx(bar, {more})."
-        else:
-            total = last.bytes + more
-            what = f"{what.format(total)}, and thread {last.thread.tid} announces {last.bytes} bytes here; "
-            what += f"{last.thread.describe(copy)} issues one at {issuer.at(copy.site)}"
-            fault = last.thread.fault_at(faults.MoreBytesThanExpected, what, last.site, self)
-            fault.cure = self.block.execution.load_checks.exchanged()
-            fault.cure += f"Announce {total} bytes there: the full box of every copy, elements outside the "
-            fault.cure += "tensor too; of a multicast, each block announces what all blocks send it."
-            if copy.generic:
-                fault.cure = f"Announce {total} bytes there, or more where others are still to send: "
-                fault.cure += f"{copy.size} by each {copy.what}."
-        return fault
 
     def deliver(self, copy, landing):
         """``copy`` has landed, at the virtual time ``landing``."""
@@ -253,10 +225,10 @@ class MBarrier:
         if self.dropped.get(thread.tid, (self.phase,))[0] < self.phase:
             self.came_back = thread
         if thread.seen[self.component] < self.phase and self.phases_over(thread.seen) < self.phase:
-            raise self._unobserved(thread)
+            raise thread.explain.bad_arrival(self, thread)
         left = self.pending - count
         if left < 0:
-            raise self.too_many(thread, self.phase, none_left(self, count))
+            raise thread.explain.bad_arrival(self, thread, count)
         if self.unfollowed:
             self.follow(thread.seen)
         if not complete:
@@ -302,7 +274,7 @@ class MBarrier:
         """(the phase in which ``thread`` leaves an arrival to its cp.async copies, {entry in the clocks: phases
         that it knows to be over}). ``more``: the phase waits for it beside the arrivals that it expects."""
         if self.phases_over(thread.seen) < self.phase:
-            raise self._unobserved(thread)
+            raise thread.explain.bad_arrival(self, thread)
         if more:
             self.pending += 1
             if self.pending > MAX_COUNT:
@@ -334,14 +306,6 @@ class MBarrier:
         self.block.progress += 1
         self.complete_if_done(thread, arrival.site)
 
-    too_many, by_a_reader = too_many, by_a_reader
-
-    def _unobserved(self, thread):
-        """Nothing tells this thread that the phase before is over, so it cannot know which phase its
-        arrival counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by
-        any thread, before an arrival in the next."""
-        return self.too_many(thread, self.phase - 1, unobserved(self, thread.tid in self.last_arrivers))
-
     def drop(self, thread):
         """The coming phases expect one arrival less."""
         if self.expected == 1:
@@ -359,7 +323,7 @@ class MBarrier:
             what = f"{-tx} bytes more than expected have landed on {self.name} in phase "
             what += f"{self.phase}, and all {self.expected} arrivals are in"
             copy = copy or self.last_copy  # none where complete_tx alone brought the bytes
-            fault = copy and self.too_few_bytes(copy)
+            fault = copy and thread.explain.too_few_bytes(copy)
             raise fault or thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
         if self.unfollowed:
             tid, (_, where) = self.unfollowed.popitem()
@@ -369,7 +333,7 @@ class MBarrier:
         for tid, (clock, where) in self.alone.items():
             told = max(self.gathered[0, tid], self.arrived.get(tid, -1)) >= clock
             if not told and not covers_shared(self.gathered_far, self.block, tid, clock):
-                raise late_announcement(self, self.block.threads[tid], where, self.phase)
+                raise self.block.explain.late_announcement(self, self.block.threads[tid], where, self.phase)
         phase = self.phase + 1
         if phase == 1:
             self.excused = self.wait_clocks.copy()
@@ -427,20 +391,5 @@ class MBarrier:
             if clock <= self.excused[tid] or max(block.threads[tid].told, block.issuers_clocks[tid]) >= clock:
                 continue
             if not any(copy.known[tid] >= clock for copy in self.landed):
-                raise self.overtaken(block.threads[tid])
+                raise block.explain.overtaken(self, block.threads[tid])
 
-    def overtaken(self, waiter):
-        """The fault of a ``waiter`` that this phase does not wait for."""
-        phase, site = waiter.waits[self][:2]
-        what = f"waits on {self.name} for phase {phase}, and nothing makes phase {self.phase} wait for this: "
-        what += f"both may be over when this thread looks, and the parity then means phase {self.phase + 1}"
-        return self.by_a_reader() or waiter.fault_at(faults.MissedPhase, what, site, self)
-
-    def inval_fault(self, waiter, site):
-        """The inval is not ordered after the wait of ``waiter`` at ``site``."""
-        tid, where = self.ended
-        what = f"invalidates {self.name}, on which thread {waiter.tid} waits at {waiter.at(site)}; "
-        what += "nothing orders that before this"
-        fault = self.block.threads[tid].fault_at(faults.InvalNotOrdered, what, where, self)
-        fault.waiver = "pipeline-end" if waiter.mates.matched else None
-        return fault

@@ -13,7 +13,6 @@ import ml_dtypes
 import numpy as np
 
 from ... import faults
-from ..memory.access_faults import bad_read, outside
 from ..memory.access_records import OUTSIDE, UNWRITTEN
 from ..memory.scalars import WORD, Undefined
 from .cycle_costs import COST
@@ -84,7 +83,7 @@ def read_element(lane, address, size):
     shared = lane.block.shared
     offset = address - shared.base
     if shared.has(UNWRITTEN, offset, offset + size):
-        raise bad_read(shared, lane, UNWRITTEN, address, size)
+        raise lane.explain.bad_access(shared, lane, UNWRITTEN, address, size)
     return lane.load("shared", address, size, 1)
 
 
@@ -111,7 +110,7 @@ def _exchange(thread, what, row, count, verb, act, words=()):
         span = row - shared.base, row - shared.base + 16
         if span[1] > len(shared.written) or shared.has(OUTSIDE, *span):
             name = shared.name_of(row)
-            raise outside(shared, thread, f"{verb} 16 bytes at {name}", row, 16, name)
+            raise thread.explain.outside(shared, thread, f"{verb} 16 bytes at {name}", row, 16, name)
         if verb == "reads" and shared.has(UNWRITTEN, *span):
             thread.spin()  # let the late writer come, so that the fault can name it
 

@@ -19,7 +19,6 @@ from greenlet import getcurrent
 
 from ... import faults
 from ...waiting import ranges
-from ..memory.access_faults import bad_read, wait_for_product
 from ..memory.access_records import OUTSIDE, UNWRITTEN, Copy, different
 from ..memory.arrays import LocalArray
 from ..memory.scalars import WORD
@@ -67,7 +66,7 @@ def check_over(thread, product, register):
     fault = thread.fault(faults.AccumulatorInFlight, what)
     if thread.groups[KIND].number == product.phase:
         fault.add("it has not been committed to a group")
-    elif "." in (call := wait_for_product(thread, product.site)):
+    elif "." in (call := thread.explain.wait_for_product(thread, product.site)):
         fault.cure = f"Call {call}, in all threads of the warpgroup, before reading or writing them."
     raise fault
 
@@ -455,7 +454,7 @@ def _read(thread, group, places, what, phase, tids):
                 continue  # the common case
             for tid in tids:
                 if unseen := space._unseen(block.threads[tid], w):
-                    raise bad_read(space, block.threads[tid], unseen, start, 16)
+                    raise thread.explain.bad_access(space, block.threads[tid], unseen, start, 16)
             for tid in tids:
                 block.copy_engine.check_proxy(block.threads[tid], start, stop - start, what)
         a, b = start - space.base, stop - space.base

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..memory.scalars import passing_on
 
-TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
 
 
 def plain(function):

@@ -11,13 +11,10 @@ from greenlet import getcurrent
 
 from ....device.limits import NAMED_BARRIERS
 from ... import faults
-from ...waiting import ranges
 from ..async_units.barriers import Barriers
 from ..async_units.copy_engine import CopyEngine
-from ..memory.access_faults import explain_copy
 from ..memory.access_records import copy_of, writers
 from ..memory.cluster_memory import ClusterShared
-from ..memory.race_causes import count_of_all, let_others_come, too_small
 from ..memory.shared_memory import SharedMemory
 from ..memory.vector_clocks import merged, raise_to
 from ..reports.call_sites import describe_site, origin, same_line
@@ -39,6 +36,7 @@ class Block(Scheduler):
 
     def __init__(self, execution, index, size, shared_bytes):
         self.execution, self.index, self.size = execution, index, size
+        self.explain = execution.explain  # the room of that name
         self.rng = random.Random(f"{execution.seed}/{index}")
         self.capacity = size + 64
         self.components = size
@@ -195,9 +193,9 @@ class Block(Scheduler):
             raise thread.fault(faults.NamedBarrierMisuse, what, barrier)
         before, fault = self.completed.get(number), None
         if barrier.has(thread):
-            fault = barrier.lapped(thread, wait)
+            fault = self.explain.lapped(barrier, thread, wait)
         elif unordered := before and before.unordered(thread):
-            fault = before.lapped(thread, wait, unordered)
+            fault = self.explain.lapped(before, thread, wait, unordered)
         if fault and not (wait and self.execution.waived.excuses(fault, thread)):
             raise fault
         barrier.arrive(thread)
@@ -220,10 +218,7 @@ class Block(Scheduler):
         if barrier.reported:
             return False  # somebody is about to say what is wrong
         if skipped := barrier.skipped():
-            warp = barrier.last.warp if barrier.last.warp in skipped else min(skipped)
-            what = f"named barrier {barrier.number} completes although only {skipped[warp]} lane"
-            what += f"{'s' * (skipped[warp] > 1)} of warp {warp} came"
-            raise self._misused(barrier, what, warp)
+            raise self.explain.without_its_warp(barrier, skipped)
         del self.named[barrier.number]
         self.completed[barrier.number] = None if barrier.released is None else barrier
         if barrier.whole:
@@ -234,20 +229,6 @@ class Block(Scheduler):
         current = getcurrent()
         self.ready.extend(thread for thread in barrier.parked if thread is not current)
         return True
-
-    def _misused(self, barrier, what, warp):
-        """The fault of a named barrier that completes without all lanes of a warp."""
-        barrier.reported = True
-        let_others_come(barrier.last)
-        tid, site = barrier.last.tid, barrier.last.site()
-        if warp != barrier.last.warp:
-            tid, _, site = barrier.first[warp]
-        fault = self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
-        for (number, wanted, place), tids in self.named_barrier_calls.items():
-            if number == barrier.number and len(tids) > wanted and tid in tids:
-                fault.add(too_small(tids, number, wanted, barrier.last.at(place)))
-                fault.cure = count_of_all(tids, number)
-        return fault
 
     def _check_copies_done(self):
         for arrival in [copy for copy in self.copies if not copy.size]:
@@ -260,7 +241,7 @@ class Block(Scheduler):
         for copy in [*self.copies, *left]:
             covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
             if not covered:
-                if copy.tid not in excused or not _is_committed_store(copy):
+                if copy.tid not in excused or not copy.is_committed():
                     self._outlives(copy)
                 excused.add(copy.tid)
                 if copy in self.copies:
@@ -273,34 +254,9 @@ class Block(Scheduler):
                     self._outlives(late[-1])
 
     def _outlives(self, copy):
-        if copy.barrier and (fault := copy.barrier.too_few_bytes(copy)):
+        fault = self.explain.outlives(self, copy)
+        if not self.execution.waived.excuses(fault, copy.block.threads[copy.tid], copy.site):
             raise fault
-        thread = copy.block.threads[copy.tid]
-        name = self.shared.name_of(copy.address)
-        what = f"all threads have exited, and nobody has waited for the {copy.what} to {name}"
-        if copy.block is not self:
-            what = what.replace("threads", f"threads of block {self.index}") + f" of block {self.index}"
-        fault = thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
-        if copy.block is not self:
-            fault.cure = f"Have block {self.index} wait on {copy.barrier.name}, for the phase in which the "
-            fault.cure += "copy counts, before it ends."
-        elif copy.barrier and (late := [t for t in self.threads if copy.barrier in t.waits]):
-            phase, site, *_ = max((t.waits[copy.barrier] for t in late), key=lambda wait: wait[0])
-            fault.cure = f"Nobody waits for phase {copy.phase} of {copy.barrier.name}, in which the copy "
-            fault.cure += f"counts: the last wait, of {ranges([t.tid for t in late])} at {thread.at(site)}, "
-            fault.cure += f"was for phase {phase}. Let both sides take as many steps, or wait for it as well."
-        if not copy.barrier:
-            fault = explain_copy(fault, thread, copy)
-            if _is_committed_store(copy):
-                fault.waiver = "store-at-exit"
-                if self.execution.waived.excuses(fault, thread, copy.site):
-                    return
-        raise fault
-
-
-def _is_committed_store(copy):
-    stores = copy.block.threads[copy.tid].groups.get("bulk")
-    return stores and any(copy in copies for _, copies in stores.committed)
 
 
 def _widened(array, width):

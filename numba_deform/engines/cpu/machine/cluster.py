@@ -11,11 +11,9 @@ import numpy as np
 
 from ....device.limits import MAX_COUNT
 from ... import faults
-from ..async_units.arrivals import from_afar
 from ..async_units.copy_engine import Box
 from ..async_units.cycle_costs import COST
 from ..async_units.reductions import combine
-from ..memory.access_faults import bad_read
 from ..memory.access_records import UNWRITTEN, AsyncReduction, Copy, stretches
 from ..memory.cluster_memory import RANK, let_come
 from ..memory.same_value import decide
@@ -76,7 +74,7 @@ class Cluster:
         phase = barrier.phase if barrier else 0
         visit = thread.clock, thread.site(), what, barrier, phase
         if not block.live:
-            raise self._ended(block, thread, visit)
+            raise thread.explain.visits_ended(block, thread, visit)
         self.visits[block][thread] = visit
 
     def check_visits(self, block):
@@ -88,17 +86,7 @@ class Cluster:
             if barrier is not None and known[barrier.component] > phase:
                 continue  # it has waited for that arrival
             if not any(t.knows_shared(thread.block, thread.tid, clock) for t in block.threads):
-                raise self._ended(block, thread, visit)
-
-    def _ended(self, block, thread, visit):
-        _, site, what, barrier, _ = visit
-        what = f"{what()} of block {block.index}, which may have ended: nothing says that it waits for this"
-        fault = thread.fault_at(faults.BlockEnded, what, site)
-        if barrier is not None:
-            fault.cure = f"Have block {block.index} wait on {barrier.name} for what is on its way there, "
-            fault.cure += "before it ends; or have all threads of the cluster call cluster_arrive() and "
-            fault.cure += "cluster_wait() after that."
-        return fault
+                raise thread.explain.visits_ended(block, thread, visit)
 
     # --- loads and stores -----------------------------------------------------------------------------
     def _locate(self, thread, address, size, verb):
@@ -201,7 +189,7 @@ class Cluster:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {barrier.name}", barrier)
         known = shared_clocks(thread.foreign, block)
         seen = known[0, barrier.component] if known is not None and barrier.component < known.shape[1] else 0
-        if fault := from_afar(barrier, thread, count, seen):
+        if fault := thread.explain.from_afar(barrier, thread, count, seen):
             raise fault
         if drop:
             barrier.drop(thread)
@@ -371,7 +359,7 @@ class Cluster:
         shared, (fetch, op, kind) = block.shared, change
         let_come(thread, shared, dst, lambda: UNWRITTEN in shared.written[dst : dst + size])
         if UNWRITTEN in shared.written[dst : dst + size]:
-            raise bad_read(shared, thread, UNWRITTEN, dst, size)
+            raise thread.explain.bad_access(shared, thread, UNWRITTEN, dst, size)
         copy = Copy(thread, what, dst, size, barrier.phase, barrier, generic)
         for lo, hi, _ in stretches(shared.written[dst : dst + size]):
             copy.pieces.append(AsyncReduction(copy, (dst + lo, hi - lo)))
@@ -422,13 +410,7 @@ class Cluster:
                 else t.knows_shared(home, barrier.component, phase) for t in block.threads
             )  # fmt: skip
             if not any(done):
-                told = f"all threads have exited, and nobody knows that the {what} is complete, which reads "
-                told += "shared memory of this block"
-                fault = thread.fault_at(faults.CopyOutlivesBlock, told, site, barrier)
-                if home is not block:
-                    fault.cure = "Call cluster_sync() in all threads of the cluster at the end, in "
-                    fault.cure += f"block {home.index} after its wait on {barrier.name}, which is for its own."
-                raise fault
+                raise thread.explain.sends_after_its_end(block, thread, site, what, barrier)
 
     def _barrier_of_copy(self, thread, block, address):
         """The barrier that a copy signals in ``block``."""

@@ -2,11 +2,8 @@
 use."""
 
 from ... import faults
-from ...waiting import ranges
-from ..memory.race_causes import let_others_come
 from ..memory.vector_clocks import merged, raise_to
 from ..reports.source_loops import may_have_returned
-from ..reports.source_order import calls_besides
 
 
 class NamedBarrier:
@@ -87,34 +84,9 @@ class NamedBarrier:
         return {
             "on": f"{kind} (barrier {self.number})", "state": self.state(),
             "missing": f"{short} thread{'s' * (short > 1)} missing",
-            "by": tuple(sorted(t.tid for t in late)), "why": "not at this barrier", **self._one_for_many(),
+            "by": tuple(sorted(t.tid for t in late)), "why": "not at this barrier",
+            **self.block.explain.cure_of_named_barrier(self),
         }
-
-    def _one_for_many(self):
-        """Fields of a ``Wait`` where some lanes have arrived for their warp by bar.arrive, and gone on."""
-        waiting = {t.tid for t in self.parked}
-        alone = [self.first[w] for w in self.partial() if self.first[w][0] not in waiting]
-        if not alone:
-            cure = "" if self.whole else self._count_too_large()
-            return {"cure": cure, "root": bool(cure)}
-        tid, _, site = min(alone)
-        thread = self.block.threads[tid]
-        cure = f"Call bar.arrive from every lane of warp {thread.warp}, not from "
-        cure += f"{self.lanes[thread.warp].bit_count()} of its lanes: an arrival counts for its thread alone."
-        return {"cause": (thread, site), "cure": cure}
-
-    def _count_too_large(self):
-        """The cure where no other threads than those that wait here have ever called it, and no other line is
-        left where they might; else ""."""
-        made = self.block.named_barrier_calls.items()
-        calls = {place[2]: tids for place, tids in made if place[0] == self.number}
-        who = {tid for tids in calls.values() for tid in tids}
-        if self.partial() or not who or any(tid >> 5 not in self.lanes for tid in who):
-            return ""
-        if any(calls_besides(t.calls(), calls, self.number) for t in self.block.threads if not t.dead):
-            return ""
-        return (f"The count of {self.name} is {self.wanted}, and no others than {ranges(sorted(who))} have "
-                f"come to it: make it {32 * len(self.lanes)}, or have the others come.")  # fmt: skip
 
     def unordered(self, thread):
         """The arrival of some warp, as in ``first``, that nothing orders before what ``thread`` does now, which
@@ -123,28 +95,6 @@ class NamedBarrier:
             return None
         others = (first for warp, first in self.first.items() if warp != thread.warp)
         return next((first for first in others if thread.seen[first[0]] < first[1]), None)
-
-    def lapped(self, thread, wait, unordered=None):
-        """The fault of ``thread``, which comes again before its arrival here has counted, or would in another
-        order, as an arrival is ``unordered``."""
-        what = f"arrives at {self.name} again before its {self.wanted} threads have arrived"
-        if unordered:
-            tid, _, site = unordered
-            what = f"arrives at {self.name} again, and nothing orders that after thread {tid}'s arrival in the "
-            what += f"round before, at {thread.at(site)}: it may come too early"
-        elif not wait:  # who else comes tells a lap from a lane that comes for its warp
-            self.reported = True
-            let_others_come(thread)
-        fault = thread.fault(faults.NamedBarrierMisuse, what, self)
-        fault.waiver = "own-arrival" if wait else None
-        if wait or unordered or not self.partial():
-            fault.state = None  # others may have come since
-            fault.rule = "A named barrier takes one arrival of each thread until all have come; bar.arrive "
-            fault.rule += "does not wait for that (PTX 9.7.13.1)."
-            fault.cure = f"Before it comes here again let {ranges([thread.warp], 'warp')} wait for those that "
-            fault.cure += "have yet to come: by another named barrier, at which they arrive (bar_arrive) when "
-            fault.cure += f"they are done with this round, and it waits: bar_sync(n, {self.wanted})."
-        return fault
 
     def deadlock(self, kind):
         if kind == "syncthreads":

@@ -8,7 +8,6 @@ from ..async_units.mbarrier import MBarrier
 from ..memory.shadow_memory import ShadowMemory
 from ..reports.call_sites import place
 from ..reports.source_loops import Loops
-from ..reports.source_order import depth_of
 from .cross_block_barrier import CrossBlockBarrier
 from .named_barrier import NamedBarrier
 from .warp import Warp
@@ -33,7 +32,7 @@ class Progress:
             alike = None if isinstance(what, ShadowMemory) and kind != "atomic" else detail
             groups.setdefault((kind, what, alike, thread.site()), []).append(thread)
         # How deep they stand tells something of barriers for many.
-        depths = {key: depth_of(threads[0].calls()) for key, threads in groups.items()
+        depths = {key: self.explain.depth_of(threads[0].calls()) for key, threads in groups.items()
                   if isinstance(key[1], (Warp, NamedBarrier))}  # fmt: skip
         waits = {}
         for (kind, what, detail, site), threads in groups.items():

@@ -14,7 +14,6 @@ import functools
 from greenlet import getcurrent
 
 from ... import faults
-from ..reports.error_origin import blamed
 from .progress import Progress
 
 
@@ -48,7 +47,7 @@ class Scheduler(Progress):
         except (faults.SimFault, bdb.BdbQuit):  # who debugs a kernel may leave it
             raise
         except Exception as error:
-            raise blamed(error, self.execution) from error
+            raise self.explain.blamed(error, self.execution) from error
         return False
 
     def turn(self, hub, alone):

@@ -5,7 +5,7 @@ import numpy as np
 
 from ... import faults
 from ..async_units.cycle_costs import COST
-from ..memory.refill_faults import too_early
+from ..async_units.mbarrier import LastWait
 from ..memory.scalars import WORD, Undefined
 from ..memory.vector_clocks import for_shared_memory
 from .thread_memory import ThreadMemory
@@ -64,7 +64,7 @@ class ThreadBarriers(ThreadMemory):
             raise self.fault(faults.BadCount, what, barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
         if known < phase - 1 and barrier.lost(self):
-            raise self._missed(barrier, known)
+            raise self.explain.missed_phase(self, barrier, known)
         if phase & 1 == parity:
             # try_wait may give up early: callers loop.
             if not suspend or block.execution.seed and block.chance(0.1):
@@ -74,9 +74,9 @@ class ThreadBarriers(ThreadMemory):
             barrier.add_waiter(self)
             self.park("mbarrier", barrier, parity)
             if barrier.ended:
-                raise barrier.inval_fault(self, site)
+                raise self.explain.inval_fault(barrier, self, site)
             if barrier.phase != phase + 1:
-                raise self._missed(barrier, phase)
+                raise self.explain.missed_phase(self, barrier, phase)
             phase = barrier.phase
         if known < phase:
             maximum(self.clocks, barrier.released, out=self.clocks)
@@ -88,29 +88,15 @@ class ThreadBarriers(ThreadMemory):
         self.time = (done if done > start else start) + COST.barrier
         phase, first = phase - 1, self.clock  # the phase that is complete
         last = self.waits.get(barrier)
-        if last is not None and last[0] == phase:
-            first = last[2]
-        self.waits[barrier] = (phase, site, first, self.clock)
+        if last is not None and last.phase == phase:
+            first = last.first
+        self.waits[barrier] = last = LastWait(barrier, phase, site, first, self.clock)
         barrier.wait_clocks[self.tid] = first
         if not barrier.issuers:
-            self.last_wait = (barrier, phase, site)
+            self.last_wait = last
         if block.events is not None:
             block.record("wait", self, start, self.time, barrier, phase=phase)
         return 1
-
-    def _missed(self, barrier, phase):
-        """This thread waits for ``phase``; before it came to look, the next was complete as well."""
-        if fault := barrier.by_a_reader():
-            return fault
-        copy = barrier.last_copy
-        own = copy is not None and copy.tid == self.tid and copy.block is self.block
-        later = copy is not None and not own and copy.phase > phase
-        if later and barrier.refilled(phase, copy):
-            # The bytes of the phase it waits for have been replaced before it could read them.
-            return too_early(self, copy, phase, self.site())
-        what = f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, but "
-        what += f"the barrier is in phase {barrier.phase}, where a parity means another"
-        return self.fault(faults.MissedPhase, what, barrier)
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until

@@ -19,14 +19,13 @@ import math
 import sys
 from types import SimpleNamespace
 
-from greenlet import GreenletExit, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 
 from ....compiler.rewrite import REBUILT
 from ..memory.access_records import CLOCK, SITE, Write
 from ..memory.arrays import snapshot
-from ..reports.call_sites import KERNEL, describe_site, place, result_used
+from ..reports.call_sites import KERNEL, describe_site, place
 from ..reports.source_loops import step_of, unread
-from ..reports.source_order import has_left, index_without_block, order_of
 
 NOWHERE = SimpleNamespace(base=0, stop=0)
 
@@ -40,7 +39,7 @@ class ThreadLife(greenlet):
         self.block, self.tid = block, tid
         self.warp, self.lane = tid >> 5, tid & 31
         self.mates = block.warps[self.warp]
-        self.shared = block.shared
+        self.shared, self.explain = block.shared, block.explain
         self.source = self.target = NOWHERE  # the arrays in global memory that it has read, and written, last
         self.ordinary = block, tid, False  # its key in ManyReads
         # Its records of late, by offset in the code: most come again before the clock moves on.
@@ -48,11 +47,10 @@ class ThreadLife(greenlet):
         self.clock = 1
         self.time = 0.0
         self.waiting = None  # (kind, object, parity, mask or address) of the last wait
-        # barrier -> (phase, site, clock at the first wait for that phase, clock at the last wait)
-        self.waits = {}
+        self.waits = {}  # mbarrier -> its LastWait there
         self.told = 0  # its clock when it last did what others may notice though nothing is ordered by it
         self.arrivals = {}  # mbarrier -> the site of its last arrival there
-        self.last_wait = None  # (barrier, phase, site), of the barriers that no copy signals
+        self.last_wait = None  # of those, on the barriers that no copy signals
         self.foreign = {}  # what acquires have made visible of other blocks: {block: clocks}
         # By the last fence, and by atomics since: each (with scope cta, with a wider one).
         self.published = self.acquired = {}, {}, {}
@@ -123,22 +121,28 @@ class ThreadLife(greenlet):
             frame = frame.f_back
         return tuple(values)
 
-    def fault(self, kind, what, about=None):
-        return self.fault_at(kind, what, self.site(), about)
+    def let_others_come(self):
+        """Let others do what is due, so that a fault of this thread can name it; nothing if it does not run."""
+        if getcurrent() is self:
+            self.block.execution.is_telling = True
+            self.spin()
 
-    def fault_at(self, kind, what, site, about=None, threads=(), waits=()):
+    def fault(self, kind, what, about=None, **words):
+        return self.fault_at(kind, what, self.site(), about, **words)
+
+    def fault_at(self, kind, what, site, about=None, threads=(), waits=(), **words):
         """``about`` is the barrier that the fault is about, or the name of an address; ``threads``
-        stand at ``site``, if not this one only."""
+        stand at ``site``, if not this one only; ``words``: its rule, cure, waiver, if not its kind's."""
         where, source = place(site)
-        return kind(
+        fault = kind(
             what, thread=self.tid, threads=threads, block=self.block.index, where=where, source=source,
             barrier=getattr(about, "name", about),
             state=about.state() if hasattr(about, "state") else None, waits=waits
         )
+        vars(fault).update(words)
+        return fault
 
-    at, has_left, order_of, index_without_block, result_used = map(
-        staticmethod, (describe_site, has_left, order_of, index_without_block, result_used)
-    )
+    at = staticmethod(describe_site)
 
     @staticmethod
     def line(site):

@@ -5,7 +5,6 @@ import numpy as np
 
 from ... import faults
 from ..async_units.cycle_costs import COST
-from ..memory.access_faults import bad_read, undefined_use
 from ..memory.access_records import UNWRITTEN
 from ..memory.same_value import decide
 from ..memory.scalars import WORD, Undefined, UndefinedUse, dtype_of, put, put_narrow, unpack
@@ -140,7 +139,7 @@ class ThreadMemory(ThreadOrdering):
         self.poll("flag", region, address)
         region.on_acquire(self, address, size, wide, result_used(self.here()))
         if too_soon:  # whoever has written it since then might as well have been later
-            raise bad_read(region, self, UNWRITTEN, address, size)
+            raise self.explain.bad_access(region, self, UNWRITTEN, address, size)
         self._acquire_from(region.flags.get(address), wide, not relaxed)
         self.time += COST.shared_access
         return int.from_bytes(region.bytes[offset : offset + size], "little")
@@ -224,4 +223,5 @@ class ThreadMemory(ThreadOrdering):
     def check_defined(self, value, name):
         """Refuse to store a value that a shuffle from nowhere has made; ``name()`` is where."""
         if type(value) is Undefined:
-            raise undefined_use(value, self, self.site(), f"stores an undefined value in {name()}", name())
+            what, name = f"stores an undefined value in {name()}", name()
+            raise self.explain.undefined_use(value, self, self.site(), what, name)

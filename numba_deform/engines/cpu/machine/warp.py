@@ -3,8 +3,6 @@
 
 from ... import faults
 from ...waiting import have, ranges
-from ..reports.call_sites import describe_site
-from ..reports.source_order import depth_of
 
 
 class Warp:
@@ -28,7 +26,7 @@ class Warp:
             entry = self.pending[mask] = [kind, thread.site(), {}, []]
         other, _, values, parked = entry
         if other != kind:  # they may call the same one at different places
-            raise self._apart(thread, kind, mask, entry)
+            raise thread.explain.lanes_apart(thread, kind, mask, entry)
         values[thread.lane] = value
         if len(values) == (mask & self.alive).bit_count():
             self._finish(mask, entry)
@@ -36,19 +34,6 @@ class Warp:
             parked.append(thread)
             thread.park(kind, self, mask)
         return values
-
-    def _apart(self, thread, kind, mask, entry):
-        """The lanes of ``entry`` wait in one operation, and ``thread`` calls another.
-        Blamed is the one that stands deeper in branches and loops: the other lanes have passed it by."""
-        other, first, values, parked = entry
-        waiting, where = ranges(sorted(values), "lane"), describe_site(first)
-        if depth_of(parked[0].calls()) <= depth_of(thread.calls()):
-            what = f"{kind} with mask {mask:#x}, while {waiting} {'wait' if len(values) > 1 else 'waits'} in "
-            return thread.fault(faults.WarpDivergence, f"{what}{other} at {where}")
-        what = f"{other} with mask {mask:#x} by {waiting}, while lane {thread.lane} calls {kind} at "
-        what += describe_site(thread.site())
-        tids = [t.tid for t in parked]
-        return parked[0].fault_at(faults.WarpDivergence, what, first, threads=tids)
 
     def _finish(self, mask, entry):
         kind, _, values, parked = entry

@@ -10,6 +10,7 @@ PLDI 2009): the last write, and the reads since.
 """
 
 from itertools import groupby
+from typing import NamedTuple
 
 NEVER = 1 << 30  # a clock no thread can have seen
 
@@ -109,8 +110,13 @@ class Copy(Write):
         self.address, self.size = address, size
         thread.told = thread.clock
         self.known, self.last_wait, self.givers = thread.clocks[0].copy(), thread.last_wait, {}
-        if self.last_wait is not None and self.last_wait[1] == self.last_wait[0].phase - 1:
-            self.givers = self.last_wait[0].last_arrivers
+        if self.last_wait is not None and self.last_wait.phase == self.last_wait.barrier.phase - 1:
+            self.givers = self.last_wait.barrier.last_arrivers
+
+    def is_committed(self):
+        """Whether it is a store of a bulk group that has been committed."""
+        stores = self.block.threads[self.tid].groups.get("bulk")
+        return bool(stores) and any(self in copies for _, copies in stores.committed)
 
 
 class AsyncReduction(Reduction):
@@ -181,6 +187,29 @@ INITIAL = Write(0, 0, None, None, None)  # there before the kernel started
 # ordinary reader, else the scope.
 OWNER, CLOCK, TID, SITE, BLOCK, ATOMIC = range(6)
 NARROW, WIDE = 1, 2  # scope cta; gpu and sys
+
+
+READ, WRITE, CHANGE = "read", "write", "atomic"  # kinds of accesses
+
+
+class Access(NamedTuple):
+    """One access that came before: by whom, when, where and of which kind. ``owner``: its entry in the
+    clocks."""
+
+    kind: str
+    block: object
+    tid: int
+    owner: int
+    clock: int
+    site: object
+
+    @classmethod
+    def write(cls, w):
+        return cls(CHANGE if w.atomic else WRITE, w.block, w.tid, w.owner, w.clock, w.site)
+
+    @classmethod
+    def read(cls, r):
+        return cls(CHANGE if r[ATOMIC] else READ, r[BLOCK], r[TID], r[OWNER], r[CLOCK], r[SITE])
 
 
 def is_by_thread(reader):

@@ -13,7 +13,7 @@ from ... import faults
 from .same_value import decide
 from .scalars import MayHoldUndefined, Undefined, Unsupported, as_int64, dtype_of, fits, limits, start_of, wrap
 
-TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
 
 
 class Integers:

@@ -6,7 +6,6 @@ means.
 """
 
 from ...faults import UninitialisedRead
-from .access_faults import bad_read, bad_write
 from .access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, copy_of
 from .shared_memory import SharedMemory
 
@@ -40,12 +39,12 @@ class ClusterShared(SharedMemory):
 
     def on_read(self, thread, address, size):
         if copy := self._copy_from(thread, address, size):
-            raise bad_read(self, thread, copy, address, size)
+            raise thread.explain.bad_access(self, thread, copy, address, size)
         super().on_read(thread, address, size)
 
     def on_write(self, thread, address, size, record):
         if copy := self._copy_from(thread, address, size):
-            raise bad_write(self, thread, copy, address, size, record)
+            raise thread.explain.bad_access(self, thread, copy, address, size, record)
         super().on_write(thread, address, size, record)
 
     def _copy_from(self, thread, address, size):

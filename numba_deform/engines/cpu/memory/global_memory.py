@@ -9,9 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import faults
-from .access_faults import bad_read
 from .access_records import BLOCK, CLOCK, INITIAL, OWNER, UNWRITTEN, Reduction, Write, stretches, writers
-from .refill_faults import verb_of
 from .restart import Restart
 from .scalars import Layout, bounds_of
 from .shadow_memory import ShadowMemory
@@ -141,7 +139,7 @@ class GlobalRegion(ShadowMemory):
         a = address - self.base
         for w in dict.fromkeys(self.written[a : a + size]):
             if w is UNWRITTEN:
-                raise bad_read(self, thread, w, address, size)
+                raise thread.explain.bad_access(self, thread, w, address, size)
             if w is not INITIAL:
                 name = self.name_of(address, True)
                 what = f"reads {name} through the read-only path; {thread.describe(w)} wrote it at "
@@ -156,8 +154,8 @@ class GlobalRegion(ShadowMemory):
             if reader:
                 _, _, tid, site, block, _ = reader
                 name, who = self.name_of(address + at, True), thread.describe_tid(block, tid)
-                what = f"{verb_of(record)} {name}, which {who} reads through the read-only path at "
-                raise thread.fault(faults.NotReadOnly, what + thread.at(site), name)
+                what = f"{thread.explain.verb_of(record)} {name}, which {who} reads through the read-only path "
+                raise thread.fault(faults.NotReadOnly, f"{what}at {thread.at(site)}", name)
 
     def sees(self, thread, w):
         if w.block is not thread.block:

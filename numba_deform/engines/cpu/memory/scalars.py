@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.np.numpy_support import as_dtype
 
-TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
 
 WORD = 0xFFFFFFFF
 _FORMATS = {(4, 1): "<I", (8, 2): "<II", (16, 4): "<IIII", (2, 1): "<H", (1, 1): "<B"}
@@ -107,7 +107,7 @@ class UndefinedUse(Exception):
 class Undefined:
     """An undefined value of any type, and all that is computed with it: that is no fault, as the result may go
     unused. Whoever wants to know a number of it, or decides by it, meets :class:`UndefinedUse`. ``origin`` says
-    where it is from, ``kind`` of what (``access_faults.UNDEFINED``)."""
+    where it is from, ``kind`` of what (``explain.accesses.UNDEFINED``)."""
 
     def __init__(self, origin, kind="shuffle"):
         self.origin, self.kind = origin, kind

@@ -7,10 +7,10 @@ The records of the bytes lie in Python lists, because a slice of a list is compa
 from functools import partial
 
 from ...faults import UninitialisedRead
-from .access_faults import bad_overwrite, bad_read, bad_scope, bad_write
 from .access_records import (
     ATOMIC,
     BLOCK,
+    CHANGE,
     CLOCK,
     INITIAL,
     NARROW,
@@ -20,6 +20,7 @@ from .access_records import (
     TID,
     UNWRITTEN,
     WIDE,
+    Access,
     Ended,
     ManyReads,
     copy_of,
@@ -30,8 +31,6 @@ from .access_records import (
     stretches,
     writers,
 )
-from .races import CHANGE, Access
-from .refill_faults import unfenced_refill
 from .scalars import MayHoldUndefined, unpack
 
 # After so many reads in a row, or atomics that change nothing, a thread may be polling: others get their turn.
@@ -146,7 +145,7 @@ class ShadowMemory(MayHoldUndefined):
                 if record.atomic and w is not INITIAL:
                     record.under += (w,)
             if unseen and not _ended_before(thread, unseen):
-                raise bad_write(self, thread, unseen, address, size, record)
+                raise thread.explain.bad_access(self, thread, unseen, address, size, record)
 
     def _check_overwrite(self, thread, entry, address, record):
         block, seen = thread.block, thread.seen
@@ -155,7 +154,7 @@ class ShadowMemory(MayHoldUndefined):
                 continue
             if not self._saw_reader(thread, r):
                 late = {x[TID] for x in readers(entry) if not self._saw_reader(thread, x)}
-                raise bad_overwrite(self, thread, r, sorted(late), address, record)
+                raise thread.explain.bad_overwrite(self, thread, Access.read(r), sorted(late), address, record)
         if is_async(record):
             self._check_fenced(thread, entry, address, record)
 
@@ -165,8 +164,8 @@ class ShadowMemory(MayHoldUndefined):
         home, execution = copy_of(record).barrier.block, thread.block.execution
         late = [r for r in readers(entry) if is_by_thread(r) and not thread.sees_fence(home, Access.read(r))]
         if late and not execution.waived.allows("refill-fence", thread) and not execution.told_at_the_end:
-            first = min(late, key=lambda r: r[TID])
-            execution.told_at_the_end = unfenced_refill(self, thread, first, address, record)
+            first = Access.read(min(late, key=lambda r: r[TID]))
+            execution.told_at_the_end = thread.explain.unfenced_refill(self, thread, first, address, record)
 
     def on_copy_read(self, thread, address, size, owner, clock, block=None):
         """A copy that ``thread`` issues reads these bytes until the epoch (owner, clock), of ``block`` if not
@@ -185,9 +184,9 @@ class ShadowMemory(MayHoldUndefined):
         records = self.written[a : a + size]
         for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
             if not w.atomic and (unseen := self._unseen(thread, w)):
-                raise bad_read(self, thread, unseen, address, size, CHANGE)
+                raise thread.explain.bad_access(self, thread, unseen, address, size, kind=CHANGE)
             if w.atomic and (unseen := self._unseen_under(thread, w)):
-                raise bad_read(self, thread, unseen, address, size)
+                raise thread.explain.bad_access(self, thread, unseen, address, size)
             if w.atomic and used:
                 w.observe(thread)
         if stays:
@@ -204,12 +203,12 @@ class ShadowMemory(MayHoldUndefined):
         for record in dict.fromkeys(self.written[a : a + size]):
             for w in writers(record) if record.atomic else ():
                 if w.block is not thread.block and not (wide and w.wide) and not self.sees(thread, w):
-                    raise bad_scope(self, thread, w.block, w.tid, w.site, address, wide)
+                    raise thread.explain.bad_scope(self, thread, w.block, w.tid, w.site, address, wide)
         for entry in dict.fromkeys(self.read_by[a : a + size]) if writes else ():
             for r in readers(entry):
                 fits = not r[ATOMIC] or wide and r[ATOMIC] == WIDE
                 if r[BLOCK] is not thread.block and not fits and not self._saw_reader(thread, r):
-                    raise bad_scope(self, thread, r[BLOCK], r[TID], r[SITE], address, wide)
+                    raise thread.explain.bad_scope(self, thread, r[BLOCK], r[TID], r[SITE], address, wide)
 
     def sees(self, thread, w):
         return w.owner == thread.tid or thread.seen[w.owner] >= w.clock
@@ -243,7 +242,7 @@ class ShadowMemory(MayHoldUndefined):
             records = self.written[a : a + size]
         for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
             if (unseen := self._unseen(thread, w)) and not self.excuses_read(thread, unseen):
-                raise bad_read(self, thread, unseen, address, size)
+                raise thread.explain.bad_access(self, thread, unseen, address, size)
 
     def excuses_read(self, thread, w):
         """Whether ``thread`` may read what the write ``w`` left though nothing orders the two: it is waived."""

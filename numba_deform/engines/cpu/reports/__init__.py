@@ -1,1 +1,1 @@
-"""From a place in a run to the line in the source, and to whose mistake it is."""
+"""From a place in a run to the line in the source, and to the loops around it."""

@@ -21,11 +21,15 @@ def is_library(function, kernel):
 
 
 @functools.lru_cache(4096)
+def operation_after(site):
+    """The name of the bytecode behind the call there, which takes what it returns."""
+    code, offset = site
+    return next((i.opname for i in dis.get_instructions(code) if i.offset > offset), "")
+
+
 def result_used(site):
     """Whether the kernel does something with what the call there returns."""
-    code, offset = site
-    rest = (i.opname for i in dis.get_instructions(code) if i.offset > offset)
-    return next(rest, "") != "POP_TOP"
+    return operation_after(site) != "POP_TOP"
 
 
 @functools.lru_cache(4096)
@@ -53,14 +57,19 @@ def line_in_file(site, other):
     return line if file == own and not words and not more else None
 
 
+def frames_of(error):
+    """(frame, offset in its code) of all that an exception came through, the outermost first."""
+    found, entry = [], error.__traceback__
+    while entry is not None:
+        found.append((entry.tb_frame, entry.tb_lasti))
+        entry = entry.tb_next
+    return found
+
+
 def raised_at(error):
     """The call site in the kernel that an exception came through last; None without one."""
-    site, entry = None, error.__traceback__
-    while entry is not None:
-        if KERNEL in entry.tb_frame.f_globals:
-            site = entry.tb_frame.f_code, entry.tb_lasti
-        entry = entry.tb_next
-    return site
+    sites = [(frame.f_code, at) for frame, at in frames_of(error) if KERNEL in frame.f_globals]
+    return sites[-1] if sites else None
 
 
 def describe_site(site):

@@ -2,14 +2,14 @@
 Threads ask when they tell whether a poll is in vain."""
 
 import ast
-import dis
 import functools
 import linecache
 from typing import NamedTuple
 
-from .call_sites import line_of
+from .call_sites import line_of, operation_after
 
 COUNTED = ("range", "static_range")  # what gives another number each time
+LOOPS = ast.For, ast.While
 
 
 class Loops(NamedTuple):
@@ -37,7 +37,8 @@ class Loops(NamedTuple):
         hidden = not all(map(_shows, loops))
         back = bool(loops) and isinstance(loops[0], ast.While) and not hidden
         back = back and not _counts(loops[0], unread(sites[0][0]))
-        return cls(hidden, back and not (atomic and any(_is_kept(*site) for site in sites)))
+        is_kept = atomic and any(operation_after(site).startswith("STORE") for site in sites)
+        return cls(hidden, back and not is_kept)
 
 
 def step_of(code, offset):
@@ -55,8 +56,8 @@ def step_of(code, offset):
 
 def loops_at(site):
     """The loops of its function that a site is in, the innermost first; None where there is no source."""
-    tree = tree_of("".join(linecache.getlines(site[0].co_filename)))
-    return None if tree is None else _around(tree, line_of(site))
+    tree = tree_of(site[0].co_filename)
+    return None if tree is None else _loops_around(tree, line_of(site))
 
 
 @functools.lru_cache(1024)
@@ -67,7 +68,7 @@ def may_have_returned(code, site):
         return True
     last, place = node.end_lineno, site[0]
     if place.co_filename == code.co_filename and node.lineno <= line_of(site) <= last:
-        last = max([line_of(site), *(loop.end_lineno for loop in _around(node, line_of(site)))])
+        last = max([line_of(site), *(loop.end_lineno for loop in _loops_around(node, line_of(site)))])
     return any(_ends(n) and n.lineno <= last for n in ast.walk(node))
 
 
@@ -83,12 +84,15 @@ def unread(code):
 
 def _function(code):
     """The tree of a function, None where there is no source."""
-    tree = tree_of("".join(linecache.getlines(code.co_filename)))
-    for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            if code.co_firstlineno == min(n.lineno for n in (node, *node.decorator_list)):
-                return node
-    return None
+    named = (node for node in functions_in(tree_of(code.co_filename)) if node.name == code.co_name)
+    heads = ((node, min(n.lineno for n in (node, *node.decorator_list))) for node in named)
+    return next((node for node, first in heads if first == code.co_firstlineno), None)
+
+
+@functools.lru_cache(64)  # each store that is waived asks
+def functions_in(tree):
+    """The trees of all functions in ``tree``, which may be None."""
+    return [node for node in ast.walk(tree or ast.Pass()) if isinstance(node, ast.FunctionDef)]
 
 
 def _ends(node):
@@ -96,33 +100,48 @@ def _ends(node):
     return isinstance(node, ast.Return) or called.endswith("exit")
 
 
+def tree_of(file):
+    """The tree of a file; None where it holds no Python."""
+    return _parsed("".join(linecache.getlines(file)))
+
+
 @functools.lru_cache(64)
-def tree_of(text):
+def _parsed(text):
     try:
         return ast.parse(text) if text else None
     except SyntaxError:  # such as a cell of a notebook that has a line for the shell
         return None
 
 
-def _around(node, line):
-    """The loops below ``node`` that a line is in, the innermost first; functions around them are left aside."""
+def enclosing(node, line):
+    """The statements below ``node`` that hold a line and have others in them, the outermost first."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt) and child.lineno <= line <= child.end_lineno:
-            inside = isinstance(node, (ast.For, ast.While)) and child not in node.orelse
-            return _around(child, line) + [node] * (inside and not isinstance(child, ast.FunctionDef))
-    return [node] * isinstance(node, (ast.For, ast.While))
+            yield from [child] * hasattr(child, "body")
+            yield from enclosing(child, line)
+
+
+def arm(node, line):
+    """The list of statements of an ``if`` or a loop that a line is in; its head counts to the first."""
+    return node.orelse if node.orelse and line >= node.orelse[0].lineno else node.body
+
+
+def _loops_around(node, line):
+    """The loops below ``node`` that a line is in, the innermost first; those around its function are left
+    aside."""
+    loops = []
+    for each in enclosing(node, line):
+        if isinstance(each, ast.FunctionDef):
+            loops = []
+        elif isinstance(each, LOOPS) and arm(each, line) is each.body:
+            loops.insert(0, each)
+    return loops
 
 
 def _counts(loop, unread):
     """Whether each round of the loop adds to something that is not ``unread``."""
     added = (each.target for each in loop.body if isinstance(each, ast.AugAssign))
     return any(getattr(target, "id", None) not in unread for target in added)
-
-
-def _is_kept(code, offset):
-    """Whether a variable takes what the call there gives."""
-    after = (i.opname for i in dis.get_instructions(code) if i.offset > offset)
-    return next(after, "").startswith("STORE")
 
 
 def _shows(loop):

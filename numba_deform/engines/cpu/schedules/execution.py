@@ -5,7 +5,7 @@ import math
 from ....device.limits import resident_blocks
 from ... import faults
 from ...waivers import Waived
-from ..async_units.load_checks import LoadChecks
+from .. import explain
 from ..frontends import arguments
 from ..machine.block import Block
 from ..machine.cluster import Cluster
@@ -23,6 +23,8 @@ from .controlled_cluster import ControlledCluster
 class Execution:
     """State of one run of a grid."""
 
+    explain = explain  # which words faults, for those who find them in the rooms below it
+
     def __init__(self, launch, seed, landing, trace):
         self.blocks, self.threads, self.seed, self.landing = launch.blocks, launch.threads, seed, landing
         self.function, self.only = launch.kernel.plain, launch.only
@@ -31,7 +33,7 @@ class Execution:
         self.cluster_size, self.resident = math.prod(self.cluster_shape), launch.resident
         self.shared_bytes, self.layout, self.grid_barrier = launch.shared_bytes, launch.kernel.shared, None
         self.shared_alignment = launch.kernel.shared_alignment
-        self.load_checks = LoadChecks(self)
+        self.load_checks = explain.LoadChecks(self)
         self.by_choice = by_choice = isinstance(seed, Schedule)
         self.block_type = ControlledBlock if by_choice else Block
         self.cluster_type = ControlledCluster if by_choice else Cluster

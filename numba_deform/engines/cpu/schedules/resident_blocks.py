@@ -9,7 +9,7 @@ ended. The blocks of a cluster start together.
 from ... import faults
 from ...shapes import clusters
 from ...waiting import ranges
-from ..async_units.wait_causes import explain
+from ..explain.waits import blame_waits
 from ..memory.restart import Restart
 
 
@@ -53,7 +53,7 @@ class ResidentBlocks:
         except faults.SimFault as fault:
             for block in self.waiting if not self.execution.machine else ():
                 if block.index == fault.block:
-                    explain(fault, block)
+                    blame_waits(fault, block)
             raise
         finally:
             for block in self.waiting:

@@ -23,7 +23,7 @@ from ..rounding import fma
 from . import narrow_floats
 from .libdevice import Libdevice
 
-TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
 
 
 def cast(numba_type):

@@ -18,7 +18,7 @@ from ..threads import inside
 from .arithmetic import elementwise_by_values, is_array
 from .cuda_module import cast
 
-TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
 
 
 def _module_of(value):

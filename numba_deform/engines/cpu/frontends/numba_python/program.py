@@ -10,8 +10,8 @@ from .....compiler.outline import Outline
 from .....compiler.rewrite import rebind
 from .... import faults
 from ....suggestions import closest
+from ...explain.debugger import breakpoint_function
 from ...reports.call_sites import KERNEL, is_library
-from ...reports.debugger import breakpoint_function
 from .cuda_module import printed, zipped
 from .name_binding import NameBinding
 from .typed_code import typed

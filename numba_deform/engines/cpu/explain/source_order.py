@@ -1,18 +1,14 @@
-"""What stands between two places of a kernel's source: barriers, branches and loops. ``memory.source_causes``
-asks, by the thread that it speaks of."""
+"""What stands between two places of a kernel's source: barriers, branches and loops."""
 
 import ast
-import functools
-import linecache
 import re
 from typing import NamedTuple
 
-from .call_sites import describe_site, indentation, line_in_file, line_of, origin
-from .source_loops import tree_of
+from ..reports.call_sites import describe_site, indentation, line_in_file, line_of, origin
+from ..reports.source_loops import LOOPS, arm, enclosing, functions_in, tree_of
 
 BLOCK = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")
 OTHERS = ("syncwarp", "bar_sync", "bar_arrive", "mbarrier_wait", "mbarrier_try_wait", "mbarrier_test_wait")
-LOOPS = ast.For, ast.While
 HOLDERS = ast.If, *LOOPS
 NUMBERS = ("grid", "gridsize", "threadIdx", "blockIdx")  # of ``cuda``, that tell threads from each other
 
@@ -33,14 +29,14 @@ class Order(NamedTuple):
 
     first: int
     second: int
-    whole: int | None
-    branch: int | None
-    unclear: bool
-    loop: int | None
-    rounds: int | None
-    aside: int | None
-    narrow: int | None
-    grid: bool
+    whole: int | None = None
+    branch: int | None = None
+    unclear: bool = False
+    loop: int | None = None
+    rounds: int | None = None
+    aside: int | None = None
+    narrow: int | None = None
+    grid: bool = False
 
 
 def order_of(one, other, near, met=()):
@@ -51,13 +47,13 @@ def order_of(one, other, near, met=()):
     if function is None:
         return _order_of_lines(one, other, *met[:1])
     first, second = sorted((line_of(one), line_of(other)))
-    around = [list(_parents(function, line)) for line in (first, second)]
+    around = [list(enclosing(function, line)) for line in (first, second)]
     both = [node for node in around[0] if node in around[1]]
-    if any(isinstance(n, ast.If) and _arm(n, first) is not _arm(n, second) for n in both):
+    if any(isinstance(n, ast.If) and arm(n, first) is not arm(n, second) for n in both):
         return None
     loops = [node for node in both if isinstance(node, LOOPS)]
     loop, unclear, grid = loops[-1] if loops else None, False, False
-    found = dict.fromkeys(("whole", "branch", "rounds", "aside", "narrow"))
+    found = {}  # of those fields
     last = next((line_of(call) for call in met if loop and call[0] is one[0]), 0)
     changing = {*_named(loop or ast.Pass())}
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
@@ -69,9 +65,9 @@ def order_of(one, other, near, met=()):
         if name not in ("sync", *BLOCK) or not (between or inside):
             continue
         if name in BLOCK and not near:
-            found["narrow"] = line if between else found["narrow"] or line
+            found["narrow"] = line if between else found.get("narrow", line)
             continue
-        branches = [n for n in _parents(function, line) if isinstance(n, HOLDERS) and n not in both]
+        branches = [n for n in enclosing(function, line) if isinstance(n, HOLDERS) and n not in both]
         asked = [getattr(n, "test", None) or n.iter for n in branches if n not in around[1]]
         names = {n.id for each in asked for n in ast.walk(each) if isinstance(n, ast.Name)}
         if not branches or line == last:
@@ -87,7 +83,7 @@ def _order_of_lines(*sites):
     numbers = [line_in_file(site, sites[0]) for site in sites if len(sites) == 3]
     if not numbers or None in numbers or numbers[2] != sorted(numbers)[1] or numbers[2] in numbers[:2]:
         return None
-    return Order(*sorted(numbers[:2]), numbers[2], None, False, 0, None, None, None, False)
+    return Order(*sorted(numbers[:2]), whole=numbers[2], loop=0)
 
 
 def depth_of(sites):
@@ -96,7 +92,7 @@ def depth_of(sites):
     functions = [_function_at(site) for site in sites]
     if None in functions:
         return indentation(sites[0])
-    around = (n for f, site in zip(functions, sites, strict=True) for n in _parents(f, line_of(site)))
+    around = (n for f, site in zip(functions, sites, strict=True) for n in enclosing(f, line_of(site)))
     return sum(2 if isinstance(node, ast.If) else isinstance(node, LOOPS) for node in around)
 
 
@@ -109,21 +105,21 @@ def has_left(site, calls, fresh=None):
     if function is None:
         line = line_in_file(now, site) if fresh and now else None
         return line is not None and line > line_in_file(site, site)
-    line, here, around = line_of(now), line_of(site), list(_parents(function, line_of(site)))
+    line, here, around = line_of(now), line_of(site), list(enclosing(function, line_of(site)))
     loop = next((node for node in around if isinstance(node, LOOPS)), None)
     if loop or fresh is None or now is not calls[-1]:
         return loop is not None and line > loop.end_lineno
     arms = (n for n in around if isinstance(n, ast.If) and n.lineno <= line <= n.end_lineno)
-    return line > here or any(_arm(n, line) is not _arm(n, here) for n in arms)
+    return line > here or any(arm(n, line) is not arm(n, here) for n in arms)
 
 
 def passed_by(site):
     """The line of an ``if`` by which a round of the innermost loop around ``site`` may pass it by: it holds it,
     or ends the round before it, and what it tests changes in the loop. None if there is none."""
     function, line = _function_at(site), line_of(site)
-    around = list(_parents(function, line)) if function else []
+    around = list(enclosing(function, line)) if function else []
     first = max((n for n, node in enumerate(around) if isinstance(node, LOOPS)), default=len(around))
-    arms = [_arm(node, line) if isinstance(node, ast.If) else node.body for node in around[first:]]
+    arms = [arm(node, line) if isinstance(node, ast.If) else node.body for node in around[first:]]
     before = (n for arm in arms for n in arm if n.lineno < line and isinstance(n, ast.If))
     tests = [*around[first + 1 :], *(n for n in before if isinstance(n.body[-1], ast.Continue))]
     names = [(n.lineno, set(_named(n.test, ast.Load))) for n in tests if isinstance(n, ast.If)]
@@ -188,31 +184,26 @@ def index_without_block(site, index):
     function = _function_at(site)
     if function is None:
         return None
-    assigned, loose = {}, {a.arg for a in function.args.args}
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                pairs = [(target, node.value)]
-                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                    pairs = zip(target.elts, node.value.elts, strict=False)
-                for name, value in pairs:
-                    names = _named(name)
-                    loose |= set(names) & assigned.keys()  # assigned twice
-                    assigned.update(dict.fromkeys(names, (node.lineno, value)))
-        elif isinstance(node, (ast.AugAssign, ast.For)):
-            loose |= {*_named(node.target)}
-    found, todo, seen = None, [(line_of(site), ast.parse(index, mode="eval").body)], set()
+    # Of each variable its assignments as (line, value); None for what sets it in another way.
+    assigned = {argument.arg: [None] for argument in function.args.args}
+    for node in (n for n in ast.walk(function) if isinstance(n, (ast.Assign, ast.AugAssign, ast.For))):
+        plain = isinstance(node, ast.Assign)
+        for target in node.targets if plain else [node.target]:
+            pairs = [(target, node.value if plain else None)]
+            if plain and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = zip(target.elts, node.value.elts, strict=False)
+            for name, value in ((name, value) for part, value in pairs for name in _named(part)):
+                assigned.setdefault(name, []).append(value and (node.lineno, value))
+    found, todo = None, [(line_of(site), ast.parse(index, mode="eval").body)]
     while todo:
         line, node = todo.pop()
         text = ast.unparse(node)
         if "threadIdx" in text:
             found = line, text
-        for name in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
-            if name.id in loose:
-                return None
-            if name.id in assigned and name.id not in seen:
-                seen.add(name.id)
-                todo.append(assigned[name.id])
+        sets = [assigned.pop(name, []) for name in _named(node, ast.Load)]
+        if any(len(each) > 1 or None in each for each in sets):
+            return None
+        todo += [assignment for each in sets for assignment in each]
         told = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)} & {*NUMBERS}
         if told - {"threadIdx"} or any(isinstance(n, (ast.Call, ast.Subscript)) for n in ast.walk(node)):
             return None
@@ -228,25 +219,6 @@ def _function_at(site):
     """The innermost function of the source that a site's line is in."""
     if origin(site)[:2] != (site[0].co_filename, line_of(site)):
         return None  # the source is no Python
-    line, functions = line_of(site), _functions_of("".join(linecache.getlines(site[0].co_filename)))
-    held = [n for n in functions if n.lineno <= line <= n.end_lineno]
+    line = line_of(site)
+    held = [n for n in functions_in(tree_of(site[0].co_filename)) if n.lineno <= line <= n.end_lineno]
     return max(held, key=lambda node: node.lineno, default=None)
-
-
-@functools.lru_cache(maxsize=64)  # each store that is waived asks
-def _functions_of(source):
-    tree = tree_of(source)
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)] if tree else []
-
-
-def _parents(node, line):
-    """The statements below ``node`` that hold a line and have others in them, the outermost first."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt) and child.lineno <= line <= child.end_lineno:
-            yield from [child] * hasattr(child, "body")
-            yield from _parents(child, line)
-
-
-def _arm(node, line):
-    """The list of statements of an ``if`` that a line is in; its condition counts to the first."""
-    return node.orelse if node.orelse and line >= node.orelse[0].lineno else node.body

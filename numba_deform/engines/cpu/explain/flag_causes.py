@@ -1,9 +1,10 @@
 """Causes of races that who reads a flag, or takes a lock or a ticket, leaves open. ``race_causes`` has those of
 who sets it."""
 
-from .access_records import ATOMIC, BLOCK, CLOCK, SITE, TID, readers, writers
-from .races import CHANGE, READ, Cause
-from .vector_clocks import CLUSTER, CTA, FENCED, GPU, MET, covers
+from ..memory.access_records import ATOMIC, BLOCK, CHANGE, CLOCK, READ, SITE, TID, readers, writers
+from ..memory.vector_clocks import CLUSTER, CTA, FENCED, GPU, MET, covers
+from ..reports.call_sites import result_used
+from .races import Cause
 
 SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU}
 
@@ -12,8 +13,9 @@ def unacquired(pair):
     """A thread of this block has read a flag that hands the other access on, and has acquired nothing by it; or
     one of a block that has then set a flag for this one."""
     setters = {} if pair.near else {w.block: 0 for *_, record, _ in _words(pair) for w in writers(record)}
-    blocks = (block for block in (pair.thread.block, *setters) if pair.near or block is not pair.other.block)
-    return next(filter(None, (_unacquired(pair, block) for block in blocks)), None)
+    for block in (pair.thread.block, *setters):
+        if pair.near or block is not pair.other.block:
+            yield from _unacquired(pair, block)
 
 
 def _unacquired(pair, block):
@@ -24,19 +26,18 @@ def _unacquired(pair, block):
 
     late = [t for t in block.threads if not (has({block: t.clocks}) or has(t.foreign))]
     late = [t for t in late if has(t.acquired[scope]) or has(t.foreign, MET)]
-    for space, address, flag in _flags(block) if late else ():
+    for space, address, _, flag in _flags(block) if late else ():
         handed = flag.seen_by(block)[scope]
         found = (has(handed) or has(handed, FENCED)) and _read(space, address, late)
         if found:
             mate, _, site, changes = found
             how = "an atomic" if changes else "a relaxed load"
-            return Cause(
+            yield Cause(
                 acquire(pair, space, *found, _is_released(handed, other.block)),
                 f"Who reads a flag by {how} acquires nothing by that alone: a fence has to come behind it.",
                 f"; {pair.who(mate.tid, block)} has read {space.name_of(address, True)}, which hands this on, "
                 f"by {how} at {mate.at(site)}, and acquires nothing",
             )  # fmt: skip
-    return None
 
 
 def acquire(pair, space, mate, clock, site, changes, released=True):
@@ -70,9 +71,10 @@ def _is_released(handed, block):
 
 
 def _flags(block):
-    """(memory, address, flag) of all flags that threads of ``block`` may have read."""
+    """(memory, address, record, flag) of all flags that threads of ``block`` may have read."""
     for space in (*block.globals.regions, *(b.shared for b in block.cluster.blocks)):
-        yield from ((space, address, flag) for address, flag in space.flags.items() if space.traced)
+        for address, flag in space.flags.items() if space.traced else ():
+            yield space, address, space.written[address - space.base], flag
 
 
 def _read(space, address, threads):
@@ -94,11 +96,8 @@ def flags_of(pair):
 
 
 def _words(pair):
-    """(memory, address, record, flag) of each word whose last write was an atomic."""
-    for space, address, flag in _flags(pair.thread.block):
-        record = space.written[address - space.base]
-        if record.atomic:
-            yield space, address, record, flag
+    """The same of each word whose last write was an atomic."""
+    return (word for word in _flags(pair.thread.block) if word[2].atomic)
 
 
 def lock_without_fence(pair):
@@ -106,11 +105,11 @@ def lock_without_fence(pair):
     the atomic gives is used: a lock or a turn, which hands nothing on without fences. A thread may do so for
     those that it meets at a barrier."""
     thread, other = pair.thread, pair.other
-    for space, address, record, flag in _words(pair) if CHANGE not in pair.kinds and other.block else ():
+    for space, address, record, flag in _words(pair) if CHANGE not in pair.kinds else ():
         changes = [w for w in writers(record) if w.reads]
         left = [w for w in changes if w.block is other.block and pair.known_to(w)]
         taken = [w for w in changes if w.block is thread.block and thread.seen[w.owner] >= w.clock]
-        taken = [w for w in taken if thread.result_used(w.site)]
+        taken = [w for w in taken if result_used(w.site)]
         if not left or not taken or taken[-1].number < left[-1].number:
             continue
         given, got = thread.at(left[-1].site), thread.at(taken[-1].site)
@@ -125,21 +124,22 @@ def lock_without_fence(pair):
         places += [f"right behind the atomic at {got}, or its loop"] * (
             not acquired and taker.last_fence[1] < taken[-1].clock
         )  # fmt: skip
-        return places and Cause(
+        if not places:
+            return
+        yield Cause(
             f"Call {fence} {', and '.join(places)}.",
             "An atomic by itself hands nothing on: what comes before it in its thread needs a fence before it, "
             "and who reads its value a fence behind that (PTX section 8.8).",
             f"; {pair.who(left[-1].tid)} changed {space.name_of(address, True)} by an atomic after that, at "
             f"{given}, and {pair.who(taker.tid, thread.block)} before this, at {got}",
         )  # fmt: skip
-    return None
 
 
 def ticket_without_fence(pair):
     """An atomic of this block, whose value is used, met a release that covers the other access, and nothing
     acquires that."""
-    if pair.near or pair.kind is not READ or pair.thread.block.tickets:
-        return None
+    if pair.kind is not READ or pair.thread.block.tickets:
+        return
     block, seen = pair.thread.block, pair.thread.seen
     for space, address, w, flag in flags_of(pair):
         record = space.written[address - space.base]
@@ -147,10 +147,9 @@ def ticket_without_fence(pair):
             taken = own.reads and own.block is block and seen[own.owner] >= own.clock
             if taken and own.number > w.number:
                 place = pair.thread.at(own.site)
-                return Cause(
+                yield Cause(
                     f"Call cuda.threadfence() right behind the atomic at {place}, in its thread.",
                     more=f"; the atomic at {place} met what {pair.who(w.tid)} released after that, and no "
                     "fence behind it acquires it: the form of NVIDIA's sample threadFenceReduction",
                     waiver="thread-fence-reduction" if pair.space in block.globals.regions else None,
                 )  # fmt: skip
-    return None

@@ -21,16 +21,32 @@ class LoadStatistics:
     close: int = 0  # less than half a box behind the one before
     step: tuple = None  # (dimension, distance) of the last of these
 
+    def add(self, coords, before):
+        """Count a load at ``coords``; the one before of that thread was at ``before``."""
+        dims, box = self.tensor.dims, self.tensor.box
+        self.count += 1
+        if any(c >= n or c + b <= 0 for c, n, b in zip(coords, dims, box, strict=True)):
+            self.outside, self.first = self.outside + 1, self.first or coords
+        self.furthest = tuple(map(max, self.furthest, coords))
+        steps = [(i, c - b) for i, (c, b) in enumerate(zip(coords, before, strict=True)) if c != b]
+        if len(steps) == 1 and 2 * abs(steps[0][1]) < box[steps[0][0]]:
+            self.close, self.step = self.close + 1, steps[0]
+
+    def fits(self, other):
+        """Whether the tensor of ``other``, by a map with the same box, holds all these loads."""
+        dims, box = other.tensor.dims, other.tensor.box
+        return self.tensor.box == box and all(a < b for a, b in zip(self.furthest, dims, strict=True))
+
 
 class LoadChecks:
     """The loads of one schedule: how many, and which were odd, by map and line."""
 
     def __init__(self, execution):
         self.execution, self.layout = execution, execution.layout
-        self.tallies, self.known = {}, {}  # Tallies by map, dims and line; by address, site and dims
+        self.tallies, self.known = {}, {}  # LoadStatistics by map, dims and line; by address, site and dims
         self.seen, self.last = set(), {}  # places looked at; the last coordinates of a thread at a site
-        self.swizzles = {}  # (map, its swizzle, the array it fills, that one's) -> line of the first load
-        self.boxes = {}  # (map, the array it fills) -> (its box, the array's, line of the first load)
+        # (map, its swizzle, the array that it fills) -> (its tensor, the array's part, line of the first load)
+        self.fills = {}
         # site of bulk loads -> ({barrier: (phase, source) of the last}, [in one phase, whether from one place])
         self.bulk = {}
 
@@ -42,7 +58,7 @@ class LoadChecks:
             new = LoadStatistics(name, line, tensor, coords)
             tally = self.tallies.setdefault((name, tensor.dims, line), new)
             self.known[key] = tally
-        self._count(tally, coords, self.last.get((thread, key), coords))
+        tally.add(coords, self.last.get((thread, key), coords))
         self.last[thread, key] = coords
         if (id(tensor), dst) in self.seen:
             return
@@ -51,7 +67,7 @@ class LoadChecks:
             return
         self.seen.add((id(tensor), dst))
         offset, part, array = place
-        self.boxes.setdefault((tally.name, array), (_sides(tensor.box), _sides(part.box), tally.line))
+        self.fills.setdefault((tally.name, tensor.swizzle, array), (tensor, part, tally.line))
         if (more := offset + room - part.bytes) > 0:
             what = f"loads a box of {room} bytes by {tally.name} to {part.name_of(array, offset)}, of which "
             fault = thread.fault(faults.OutOfRange, f"{what}{more} lie behind the end of {array}", array)
@@ -59,22 +75,9 @@ class LoadChecks:
             fault.cure += f"bytes, and not {part.box_bytes}; or give the map the array's box: "
             fault.cure += "nd.TensorMap.of(data, array)."
             raise fault
-        if (kind := getattr(part, "swizzle", None)) and kind != tensor.swizzle:
-            self.swizzles.setdefault((tally.name, tensor.swizzle, array, kind), tally.line)
 
     def _name(self, address):
         return self.execution.globals.name_of(address).partition("[")[0]
-
-    @staticmethod
-    def _count(tally, coords, before):
-        dims, box = tally.tensor.dims, tally.tensor.box
-        tally.count += 1
-        if any(c >= n or c + b <= 0 for c, n, b in zip(coords, dims, box, strict=True)):
-            tally.outside, tally.first = tally.outside + 1, tally.first or coords
-        tally.furthest = tuple(map(max, tally.furthest, coords))
-        steps = [(i, c - b) for i, (c, b) in enumerate(zip(coords, before, strict=True)) if c != b]
-        if len(steps) == 1 and 2 * abs(steps[0][1]) < box[steps[0][0]]:
-            tally.close, tally.step = tally.close + 1, steps[0]
 
     def add_bulk(self, thread, barrier, src):
         """``thread`` loads bytes from the global address ``src``, with no map, for the phase of ``barrier``."""
@@ -87,12 +90,14 @@ class LoadChecks:
     def exchanged(self):
         """A question, where a map's boxes are those of another array than it fills, and another map has that
         one's; else ""."""
-        by_box, right = {}, {name for (name, _), (box, own, _) in self.boxes.items() if box == own}
+        fills = [(name, array, _sides(tensor.box), _sides(part.box), line)
+                 for (name, _, array), (tensor, part, line) in self.fills.items()]  # fmt: skip
+        by_box, right = {}, {name for name, _, box, own, _ in fills if box == own}
         for address, tensor in self.execution.tensor_maps.items():
             by_box.setdefault(_sides(tensor.box), {})[self._name(address)] = None
         parts = self.layout.parts() if self.layout else ()
         arrays = {_sides(part.box) for part in parts if hasattr(part, "box")}
-        for (name, array), (box, own, line) in self.boxes.items():
+        for name, array, box, own, line in fills:
             others = [other for other in by_box.get(own, ()) if other not in right]
             if box != own and box in arrays and others:
                 mine, theirs = (" x ".join(map(str, sides)) for sides in (box, own))
@@ -129,19 +134,16 @@ class LoadChecks:
     def swizzled(self):
         """The same of maps with another swizzle than the array that they fill. By hand that may be right."""
         return [
-            f"{name} has swizzle={own!r}, and {array}, which it fills at {line}, swizzle={kind!r}: "
+            f"{name} has swizzle={own!r}, and {array}, which it fills at {line}, swizzle={part.swizzle!r}: "
             "nd.TensorMap.of(data, array) takes the array's"
-            for (name, own, array, kind), line in self.swizzles.items()
+            for (name, own, array), (_, part, line) in self.fills.items() if part.swizzle != own
         ]
 
     def _other(self, tally):
         """What to say where another map's tensor holds the loads of ``tally``, and this one those."""
-        dims, box = tally.tensor.dims, tally.tensor.box
         for other in self.tallies.values():
-            size = other.tensor.dims
-            if other.tensor.box == box and all(a < b for a, b in zip(tally.furthest, size, strict=True)):
-                if all(a < b for a, b in zip(other.furthest, dims, strict=True)):
-                    return f". That of {other.name} holds them, and this one its loads: are the two exchanged?"
+            if tally.fits(other) and other.fits(tally):
+                return f". That of {other.name} holds them, and this one its loads: are the two exchanged?"
         return ""
 
 

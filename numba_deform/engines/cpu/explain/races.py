@@ -6,30 +6,16 @@ import re
 from typing import NamedTuple
 
 from ... import faults
-from .access_records import ATOMIC, BLOCK, CLOCK, OWNER, SITE, TID
-from .vector_clocks import covers
+from ..memory.access_records import Access
+from ..memory.vector_clocks import covers
+from .source_order import order_of
 
-READ, WRITE, CHANGE = "read", "write", "atomic"  # kinds of accesses
-
-
-class Access(NamedTuple):
-    """One access that came before: by whom, when, where and of which kind. ``owner``: its entry in the
-    clocks."""
-
-    kind: str
-    block: object
-    tid: int
-    owner: int
-    clock: int
-    site: object
-
-    @classmethod
-    def write(cls, w):
-        return cls(CHANGE if w.atomic else WRITE, w.block, w.tid, w.owner, w.clock, w.site)
-
-    @classmethod
-    def read(cls, r):
-        return cls(CHANGE if r[ATOMIC] else READ, r[BLOCK], r[TID], r[OWNER], r[CLOCK], r[SITE])
+BETWEEN = {
+    "cta": "a barrier (syncthreads, syncwarp, an mbarrier: arrive after the one, wait before the other)",
+    "cluster": "a release and an acquire (st_release_cluster_.., ld_acquire_cluster_.., or cluster_arrive() "
+    "and cluster_wait())",
+    "gpu": "a release and an acquire (st_release_gpu_.., ld_acquire_gpu_.., or cuda.threadfence() and atomics)",
+}  # by the scope that both accesses are in
 
 
 class Race(NamedTuple):
@@ -42,28 +28,25 @@ class Race(NamedTuple):
     name: str  # of the place
 
     @property
-    def near(self):
-        """Whether both are of one block."""
-        return self.other.block in (None, self.thread.block)
+    def array(self):
+        """The name of the array that the place is in."""
+        return self.name.partition("[")[0]
 
     @property
-    def clustered(self):
-        return self.other.block in self.thread.block.cluster.blocks
+    def near(self):
+        """Whether both are of one block."""
+        return self.other.block is self.thread.block
 
     @property
     def scope(self):
         """The smallest that both are in."""
-        return "cta" if self.near else "cluster" if self.clustered else "gpu"
+        clustered = self.other.block in self.thread.block.cluster.blocks
+        return "cta" if self.near else "cluster" if clustered else "gpu"
 
     @property
     def between(self):
         """What would order them, in words."""
-        if self.near:
-            return "a barrier (syncthreads, syncwarp, an mbarrier: arrive after the one, wait before the other)"
-        return "a release and an acquire ({})".format(
-            "st_release_cluster_.., ld_acquire_cluster_.., or cluster_arrive() and cluster_wait()"
-            if self.clustered else "st_release_gpu_.., ld_acquire_gpu_.., or cuda.threadfence() and atomics"
-        )  # fmt: skip
+        return BETWEEN[self.scope]
 
     @property
     def one_line(self):
@@ -84,10 +67,10 @@ class Race(NamedTuple):
 
     @property
     def order(self):
-        """What stands between the two in their source, see ``reports.source_order``."""
+        """What stands between the two in their source, see ``source_order``."""
         tids, calls = self.thread.block.met if self.near else ((), ())
         met = calls if {self.thread.tid, self.other.tid} <= {*tids} else ()
-        return self.thread.order_of(self.thread.site(), self.other.site, self.near, met)
+        return order_of(self.thread.site(), self.other.site, self.near, met)
 
     @property
     def in_global(self):

@@ -7,10 +7,10 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from ... import faults
-from ..memory.access_faults import undefined_use
 from ..memory.arrays import LocalArray
 from ..memory.scalars import UndefinedUse
-from .call_sites import ARRAY, INDEX, KERNEL, describe_site, raised_at
+from ..reports.call_sites import ARRAY, INDEX, KERNEL, describe_site, frames_of, raised_at
+from .accesses import undefined_use
 
 ENGINES = Path(__file__).parents[2]
 DEVICE = ENGINES.parent / "device"
@@ -32,45 +32,38 @@ MEANINGS = {
 }  # fmt: skip
 
 
-def blamed(error, launch):
+def blamed(error, execution):
     """What to raise for an exception that ended a block: KernelError, or EngineError if it is the engine's."""
-    site, what = raised_at(error), f"{type(error).__name__}: {error}"
-    if shape := _local_array(error):
-        return launch.running.fault_at(faults.OutOfRange, f"index {shape[1]} of a local array {shape[0]}", site)
+    site, what, thread = raised_at(error), f"{type(error).__name__}: {error}", execution.running
+    if outside := _outside_local_array(error):
+        return thread.fault_at(faults.OutOfRange, outside, site)
     if isinstance(error, UndefinedUse):
-        return undefined_use(error.args[0], launch.running, site)
+        return undefined_use(error.args[0], thread, site)
     if not _is_own(error):
-        fault = launch.running.fault_at(faults.KernelError, what, site)
+        fault = thread.fault_at(faults.KernelError, what, site)
         for kind, (rule, cure) in MEANINGS.items():
             if isinstance(error, kind) and not (fault.source or "").startswith("raise"):  # not by itself
                 fault.rule, fault.cure = rule, cure
         return fault
-    thread = launch.running
     return faults.EngineError(
         f"the CPU engine itself failed ({what}) in thread {thread.tid} of block {thread.block.index}, at "
-        f"{describe_site(site)}, seed {str(launch.seed)!r}, landing {launch.landing}. This is a mistake of "
-        "the engine and says nothing about the kernel; please report it with the kernel and the traceback."
+        f"{describe_site(site)}, seed {str(execution.seed)!r}, landing {execution.landing}. This is a mistake "
+        "of the engine and says nothing about the kernel; please report it with the kernel and the traceback."
     )
 
 
-def _local_array(error):
-    """(shape, index) where typed code has looked for an element that a local array does not have, else None."""
-    entry = error.__traceback__
-    while entry is not None and entry.tb_next is not None:
-        entry = entry.tb_next
-    names = entry.tb_frame.f_locals if isinstance(error, IndexError) and entry else {}
+def _outside_local_array(error):
+    """In words, that typed code has looked for an element that a local array does not have; else ""."""
+    names = frames_of(error)[-1][0].f_locals if isinstance(error, IndexError) else {}
     array = names.get(ARRAY)
     if not isinstance(array, LocalArray) or not str(error).startswith(("list", "cannot fit")):
-        return None
-    return array.shape, (names[INDEX],)
+        return ""
+    return f"index {(names[INDEX],)} of a local array {array.shape}"
 
 
 def _is_own(error):
     """Whether the engine failed, and not the kernel's own code or by what that handed it."""
-    frames, entry = [], error.__traceback__
-    while entry is not None:
-        frames.append(entry.tb_frame)
-        entry = entry.tb_next
+    frames = [frame for frame, _ in frames_of(error)]
     last = max((i for i, frame in enumerate(frames) if KERNEL in frame.f_globals), default=None)
     if last is None:
         return True

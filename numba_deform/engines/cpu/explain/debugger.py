@@ -17,7 +17,7 @@ from greenlet import getcurrent
 from ....compiler import inference
 from ...waiting import ranges
 from ..memory.access_records import UNWRITTEN
-from .call_sites import place
+from ..reports.call_sites import place
 
 
 @inference.overload(breakpoint, target="cuda")

@@ -1,0 +1,119 @@
+"""What copies and products lack that a group completes: a commit, a wait, or a barrier after the wait."""
+
+import re
+from typing import NamedTuple
+
+from ... import faults
+
+
+class GroupKind(NamedTuple):
+    """What reports say of asynchronous work of one kind, which its group completes."""
+
+    name: str  # that its commit_group and wait_group begin with
+    place: str  # where these have to be called
+    rule: str
+
+
+GROUP_KINDS = {
+    "bulk": GroupKind(
+        "cp_async_bulk", "in the thread that issued the copy",
+        "A bulk or tensor store reads shared memory and writes global memory until its bulk group has been "
+        "waited for, by the thread that issued it (PTX 9.7.9.25.6.2); for other threads, a barrier after that.",
+    ),
+    "cp.async": GroupKind(
+        "cp_async", "in the thread that issued the copy",
+        "What cp.async copies is there for its own thread once it has waited for the group, and for others "
+        "past a barrier after that wait (PTX 9.7.9.25.3.3).",
+    ),
+    "wgmma": GroupKind(
+        "wgmma", "in all threads of the warpgroup",
+        "A wgmma.mma_async reads shared memory until its group has been waited for, by a thread of its "
+        "warpgroup (PTX 9.7.15.7.3); for other threads, a barrier after that.",
+    ),
+}  # fmt: skip
+
+
+def explain_copy(fault, thread, copy):
+    """Have ``fault`` of ``thread`` say what the group of ``copy`` lacks, which no mbarrier completes."""
+    issuer = copy.block.threads[copy.tid]
+    kind = next((kind for kind in ("cp.async", "wgmma") if copy.what.startswith(kind)), "bulk")
+    groups = issuer.groups[kind]
+    owner = groups.done_component if kind == "cp.async" else groups.read_component
+    return explain_group(fault, thread, issuer, owner, copy.phase)
+
+
+def explain_group(fault, thread, issuer, owner, number):
+    """The same for group ``number`` of the thread ``issuer``. ``owner``: the group's entry in the clocks. Other
+    copies than those of groups are complete by an mbarrier."""
+    found = [(k, g) for k, g in issuer.groups.items() if owner in (g.read_component, g.done_component)]
+    if not found:
+        fault.rule = "A copy reads its source until a wait for its phase of the mbarrier has returned."
+        fault.cure = "Wait on the barrier that the copy signals before its source is written."
+        return fault
+    if issuer is not thread:
+        thread.let_others_come()  # what the issuer is still to commit may stay open
+    [(key, groups)] = found
+    kind, who = GROUP_KINDS[key], thread.describe_tid(issuer.block, issuer.tid)
+    barrier = next((barrier for last, barrier in groups.arrivals if number <= last), None)
+    if barrier is not None:
+        fault.cure = f"Wait on {barrier.name}, for the phase in which the arrival counts, before this."
+        fault.rule = "What cp.async copies is there for whoever has waited for the phase of the mbarrier "
+        fault.rule += "on which its cp.async.mbarrier.arrive counts (PTX 9.7.13.15.15)."
+        fault.add(f"{who} left an arrival on {barrier.name} to it; nothing orders that phase before this")
+        return fault
+    if key == "wgmma":  # all threads of the warpgroup commit and wait: who is furthest tells of the others
+        mates = (t for t in issuer.block.threads if t.tid // 128 == issuer.tid // 128 and key in t.groups)
+        issuer, who = max(mates, key=lambda t: t.groups[key].number), "its warpgroup"
+        groups = issuer.groups[key]
+    what, fault.cure = _lacks(kind, groups, thread, issuer, owner, number)
+    if not isinstance(fault, faults.CopyOutlivesBlock):
+        fault.rule = kind.rule
+    elif kind.name == "cp_async_bulk":
+        commit = "cp_async_bulk_commit_group() and " * (groups.number == number)
+        fault.cure = f"Call {commit}cp_async_bulk_wait_group(0) (its .read form is enough) behind the last "
+        fault.cure += f"copy, {kind.place}, before that ends."
+    fault.add(f"{who} {what}")
+    return fault
+
+
+def _lacks(kind, groups, thread, issuer, owner, number):
+    """(what has not been done about group ``number``, what would mend it), in words."""
+    if issuer.seen[owner] >= number:
+        cure = f"Put a barrier (syncthreads, syncwarp) between {kind.name}_wait_group and this."
+        if issuer.block is not thread.block:
+            cure = f"Release after {kind.name}_wait_group in its block, and acquire in this one before this."
+        return "has waited for its group, and nothing orders that wait before this", cure
+    form = ""
+    if kind.name == "cp_async_bulk":
+        form = ", not its .read form" if owner == groups.done_component else " (its .read form is enough)"
+    later = " It waits for the calling thread's groups only: the others need a barrier (syncthreads) after it."
+    if groups.number == number:
+        commit = f"Call {kind.name}_commit_group() and then {kind.name}_wait_group(0){form}, {kind.place}."
+        return "has not committed it to a group", commit + later
+    pending, site, last = groups.waited
+    left = last >= number  # open, by a wait that came after its commit
+    most = sum(number < n <= last if left else number < n for n, _ in groups.committed)
+    what, where = "has not waited for its group", f", {kind.place}, before this"
+    if left:
+        what += f": {kind.name}_wait_group({pending}), at {thread.at(site)}, leaves it open"
+        where = " there"
+    most_open = f"{most} is the most groups that may stay open."
+    return what, f"Call {kind.name}_wait_group({most}){form}{where}: {most_open}{later}"
+
+
+def wait_for_product(thread, site):
+    """The call that waits for the product issued at ``site``: of nd's object for products, or an intrinsic."""
+    found = re.search(r"(\w+)\.add(?:_held)?\((\w+),", thread.line(site))
+    return f"{found[1]}.wait({found[2]}, 0)" if found else "wgmma_wait_group(0)"
+
+
+def released_in_flight(copy, giver, name, r):
+    """The fault of the thread ``giver``, which gave back a stage that a product, the reader ``r``, reads."""
+    empty, call, at = copy.last_wait.barrier, wait_for_product(giver, r.site), giver.at
+    late = "for which it waits later" if giver.seen[r.owner] >= r.clock else "which it has not waited for"
+    what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r.site)}, {late}, "
+    what += f"may still be reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
+    gave = giver.arrivals.get(empty)
+    cure = f"Call {call}, in all threads of the warpgroup, before the release at {at(gave)}."
+    rule = GROUP_KINDS["wgmma"].rule
+    return giver.fault_at(faults.ReadAfterRelease, what, gave, empty, rule=rule, cure=cure)
