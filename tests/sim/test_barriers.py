@@ -240,22 +240,6 @@ def test_ordinary_access_to_a_live_barrier():
                words="the bytes of live barrier bars[0]")  # fmt: skip
 
 
-def test_use_of_an_init_that_is_not_ordered():
-    def kernel(user):
-        bars = cuda.shared.array(1, uint64)
-        bar = shared_address(bars)
-        if cuda.threadIdx.x == 0:
-            mbarrier_init(bar, 1)
-        if cuda.threadIdx.x == user:
-            mbarrier_arrive(bar)
-
-    for user in (1, 40):
-        always(faults.InitNotOrdered, kernel, user, block=64,
-               words=["uses bars[0], which thread 0 initialised at", "nothing orders"],
-               source="mbarrier_arrive(bar)")  # fmt: skip
-    clean(kernel, 0, block=64)
-
-
 def test_syncwarp_is_enough_for_a_warps_own_barrier():
     def kernel(out):
         tid = cuda.threadIdx.x

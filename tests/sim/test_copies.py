@@ -777,24 +777,6 @@ def test_operands_of_bulk_copies():
     expect(faults.OutOfRange, make(src=256, store=True), array, words="no array is there")
 
 
-def test_the_source_of_a_bulk_load_may_not_change_under_it():
-    def kernel(array, wait):
-        tile = cuda.shared.array(64, float32, alignment=16)
-        bar = full_barrier()
-        if cuda.threadIdx.x == 0:
-            mbarrier_arrive_expect_tx(bar, 64)
-            cp_async_bulk_load(shared_address(tile), global_address(array), 64, bar)
-            if wait:
-                mbarrier_wait(bar, 0)
-            array[3] = float32(1)
-        mbarrier_wait(bar, 0)
-
-    for size in (32, 5000):
-        clean(kernel, aligned(floats(size)), True)
-        always(faults.DataRace, kernel, aligned(floats(size)), False, seeds=2,
-               words=["writes array[3]", "may still be reading"])  # fmt: skip
-
-
 def test_a_tensor_that_is_an_argument_too():
     """The copy's reads and writes of global memory count like anybody's."""
 
@@ -933,30 +915,6 @@ def test_empty_groups():
     for script in ([*stores_of(0), empty], [*stores_of(0), empty, (WAIT, 2)]):
         always(faults.CopyOutlivesBlock, groups, maps, np.array(script), seeds=2, source="_store(",
                words="nobody has waited for the TMA store")  # fmt: skip
-
-
-def test_a_store_and_the_next_load_into_its_tile():
-    def kernel(source, target, wait):
-        tile = cuda.shared.array(32, float32, alignment=128)
-        bar, at = full_barrier(), shared_address(tile)
-        if cuda.threadIdx.x == 0:
-            fence_proxy_tensormap_acquire_sys(source)
-            fence_proxy_tensormap_acquire_sys(target)
-            for i in range(4):
-                mbarrier_arrive_expect_tx(bar, 128)
-                cp_async_bulk_tensor_1d(at, source, 32 * i, bar)
-                mbarrier_wait(bar, i & 1)
-                cp_async_bulk_tensor_1d_store(target, 32 * i, at)
-                cp_async_bulk_commit_group()
-                if wait:
-                    cp_async_bulk_wait_group_read(0)
-            cp_async_bulk_wait_group(0)
-
-    a, b = floats(128), nans(128)
-    clean(kernel, maps_of(a, box=(32,)), maps_of(b, box=(32,)), True)
-    np.testing.assert_array_equal(a, b)
-    always(faults.RefillRace, kernel, maps_of(a, box=(32,)), maps_of(b, box=(32,)), False,
-           words=["issues a TMA load at (32,) into tile[byte 0]", "may still be reading"])  # fmt: skip
 
 
 def test_readers_of_a_tile_are_not_forgotten_over_a_store():

@@ -24,7 +24,7 @@ from numba_deform.device.atomics import red_add_gpu_global_u64
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init
 from numba_deform.device.memory import align_up
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import bar_arrive, bar_sync, fence_acq_rel_cta, fence_acq_rel_gpu
+from numba_deform.device.sync import bar_arrive, bar_sync, fence_acq_rel_gpu
 from numba_deform.engines import faults
 
 u64 = types.uint64
@@ -596,18 +596,6 @@ def test_a_read_of_more_bytes_than_before_counts_as_one_of_all():
     always(faults.DataRace, kernel, np.zeros(2, np.int32))
 
 
-def test_a_shuffle_orders_no_memory():
-    def kernel(out):
-        tile = cuda.shared.array(32, float32)
-        tid = cuda.threadIdx.x
-        tile[tid] = float32(tid)
-        cuda.shfl_xor_sync(0xFFFFFFFF, tid, 1)
-        cuda.ballot_sync(0xFFFFFFFF, True)
-        out[tid] = tile[tid ^ 1]
-
-    always(faults.DataRace, kernel, nans(32), source="out[tid] =")
-
-
 def test_a_named_barrier_orders_those_who_take_part():
     def kernel(out, third):
         tile = cuda.shared.array(96, float32)
@@ -943,15 +931,6 @@ def test_a_thread_that_took_part_does_not_hide_the_others():
     always(faults.DataRace, kernel, np.zeros(1, np.int32), words="cell[0]")
 
 
-def test_atomics_of_different_blocks_and_a_plain_read():
-    def kernel(count, out):
-        cuda.atomic.add(count, 0, 1)
-        if cuda.grid(1) == 63:
-            out[0] = count[0]
-
-    always(faults.DataRace, kernel, np.zeros(1, np.int32), np.zeros(1, np.int32), grid=2)
-
-
 def test_a_spin_lock():
     def kernel(lock, total):
         if cuda.threadIdx.x % 8 == 0:
@@ -966,18 +945,6 @@ def test_a_spin_lock():
         lock, total = np.zeros(1, np.int32), np.zeros(1, np.int32)
         run(kernel, lock, total, block=128, grid=2, seed=seed)
         assert total[0] == 32 and lock[0] == 0
-
-
-def test_a_spin_lock_without_fences():
-    def kernel(lock, total):
-        while cuda.atomic.cas(lock, 0, 0, 1) != 0:
-            pass
-        total[0] = total[0] + 1
-        cuda.atomic.exch(lock, 0, 0)
-
-    for seed in range(4):
-        expect(faults.DataRace, kernel, np.zeros(1, np.int32), np.zeros(1, np.int32), seed=seed,
-               words="total[0]")  # fmt: skip
 
 
 # --- flags ----------------------------------------------------------------------------------------
@@ -1088,43 +1055,6 @@ def test_the_last_block_adds_up(fence):
         for seed in range(3):
             expect(faults.DataRace, make(*missing), *args(), grid=4, block=64, seed=seed,
                    words="partial[", source="out[tid] = partial[tid]")  # fmt: skip
-
-
-def test_a_chain_of_tickets_hands_on_what_all_before_released():
-    def kernel(data, ticket, out):
-        tid = cuda.threadIdx.x
-        data[tid] = float32(tid)
-        fence_acq_rel_cta()
-        if cuda.atomic.add(ticket, 0, 1) == 31:
-            fence_acq_rel_cta()
-            total = float32(0)
-            for i in range(32):
-                total += data[i]
-            out[0] = total
-
-    out = nans(1)
-    clean(kernel, nans(32), np.zeros(1, np.int32), out)
-    assert out[0] == 496
-
-
-def test_a_release_store_ends_the_chain():
-    """What was released before somebody else's release store is not part of it."""
-
-    def kernel(data, flags, out):
-        tid, at = cuda.threadIdx.x, m.global_address(flags)
-        if tid == 0:
-            data[0] = float32(1)
-            m.st_release_gpu_global_b32(at, 1)
-            m.st_release_gpu_global_b32(at + 4, 1)
-        elif tid == 1:
-            m.st_release_gpu_global_b32(at, 2)
-        elif tid == 2:
-            while m.ld_acquire_gpu_global_b32(at) != 2:
-                pass
-            out[0] = data[0]
-
-    # Thread 1 knows nothing of the data; if its store comes last, its flag says nothing about them.
-    expect(faults.DataRace, kernel, nans(1), np.zeros(2, np.uint32), nans(1), words="data[0]")
 
 
 def test_an_exchange_with_release():

@@ -176,19 +176,6 @@ def test_bit_helpers():
 
 
 # --- partial masks --------------------------------------------------------------------------------
-def test_halves_of_a_warp_on_their_own():
-    def kernel(out):
-        lane = cuda.threadIdx.x
-        if lane < 16:
-            out[lane] = cuda.shfl_xor_sync(0xFFFF, lane, 1)
-        else:
-            out[lane] = cuda.shfl_xor_sync(0xFFFF0000, lane, 3)
-
-    out = np.zeros(32, np.int32)
-    clean(kernel, out)
-    np.testing.assert_array_equal(out, np.where(LANES < 16, LANES ^ 1, LANES ^ 3))
-
-
 @pytest.mark.parametrize("block", [1, 7, 31, 33, 48, 97])
 def test_blocks_that_are_no_multiple_of_a_warp(block):
     """The full mask names lanes that the last warp does not have; they are not waited for."""
@@ -353,17 +340,6 @@ def test_a_mask_without_the_caller():
         elect_sync(2)
 
     always(faults.WarpDivergence, elected, nans(1), words="elect with mask 0x2")
-
-
-def test_different_operations():
-    def kernel(out):
-        lane = cuda.threadIdx.x
-        if lane < 16:
-            cuda.syncwarp()
-        else:
-            cuda.ballot_sync(FULL, True)
-
-    always(faults.WarpDivergence, kernel, nans(1), words=["syncwarp", "vote", ", while lane"])
 
 
 def test_the_same_operation_at_two_places():
