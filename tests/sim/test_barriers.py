@@ -240,6 +240,22 @@ def test_ordinary_access_to_a_live_barrier():
                words="the bytes of live barrier bars[0]")  # fmt: skip
 
 
+def test_use_of_an_init_that_is_not_ordered():
+    def kernel(user):
+        bars = cuda.shared.array(1, uint64)
+        bar = shared_address(bars)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bar, 1)
+        if cuda.threadIdx.x == user:
+            mbarrier_arrive(bar)
+
+    for user in (1, 40):
+        always(faults.InitNotOrdered, kernel, user, block=64,
+               words=["uses bars[0], which thread 0 initialised at", "nothing orders"],
+               source="mbarrier_arrive(bar)")  # fmt: skip
+    clean(kernel, 0, block=64)
+
+
 def test_syncwarp_is_enough_for_a_warps_own_barrier():
     def kernel(out):
         tid = cuda.threadIdx.x
@@ -296,6 +312,25 @@ def test_many_phases():
     out = np.zeros((40, 32), np.int32)
     clean(kernel, out)
     assert (out == np.arange(40)[:, None]).all()
+
+
+def test_arrivals_with_a_count():
+    def kernel(counts, out):
+        bar = one_barrier(32)
+        tid = cuda.threadIdx.x
+        if tid < len(counts):
+            mbarrier_arrive_count(bar, counts[tid])
+        if tid == 31:
+            mbarrier_wait(bar, 0)
+            out[0] = 1
+
+    out = np.zeros(1, np.int32)
+    clean(kernel, np.array([10, 20, 2], np.int32), out)
+    assert out[0] == 1
+    expect(faults.MissingArrivals, kernel, np.array([10, 20], np.int32), out,
+           words=["pending 2 of 32", "2 arrivals missing", "A  thread 31 (warp 0)"])  # fmt: skip
+    fault = expect(faults.TooManyArrivals, kernel, np.array([10, 20, 3], np.int32), out)
+    assert "arrives 3x on bars[0] in phase 0, where 2 of 32 arrivals are left" in str(fault)
 
 
 def test_too_many_arrivals_in_any_order():

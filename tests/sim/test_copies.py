@@ -777,6 +777,24 @@ def test_operands_of_bulk_copies():
     expect(faults.OutOfRange, make(src=256, store=True), array, words="no array is there")
 
 
+def test_the_source_of_a_bulk_load_may_not_change_under_it():
+    def kernel(array, wait):
+        tile = cuda.shared.array(64, float32, alignment=16)
+        bar = full_barrier()
+        if cuda.threadIdx.x == 0:
+            mbarrier_arrive_expect_tx(bar, 64)
+            cp_async_bulk_load(shared_address(tile), global_address(array), 64, bar)
+            if wait:
+                mbarrier_wait(bar, 0)
+            array[3] = float32(1)
+        mbarrier_wait(bar, 0)
+
+    for size in (32, 5000):
+        clean(kernel, aligned(floats(size)), True)
+        always(faults.DataRace, kernel, aligned(floats(size)), False, seeds=2,
+               words=["writes array[3]", "may still be reading"])  # fmt: skip
+
+
 def test_a_tensor_that_is_an_argument_too():
     """The copy's reads and writes of global memory count like anybody's."""
 
