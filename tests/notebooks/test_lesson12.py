@@ -11,13 +11,6 @@ from numba_deform.engines import faults
 NAME = "12_clusters"
 
 
-@pytest.fixture(scope="module")
-def cells():
-    """{words in a code cell: the cell} by a function, and the right answers of the exercises."""
-    solutions = {name: right.cell for name, (right, _) in lessons.answers(NAME).items()}
-    return lambda words: next(cell for cell in lessons.cells(NAME) if words in cell.source), solutions
-
-
 @pytest.fixture
 def scope(cells):
     """What the imports, the definitions and the right answers leave, without running a kernel."""

@@ -123,15 +123,6 @@ def test_a_misaligned_init():
     expect(faults.OutOfRange, beyond, block=1, words="no array is there")
 
 
-def test_init_of_a_live_barrier():
-    def kernel():
-        bar = one_barrier(3)
-        mbarrier_init(bar, 3)
-
-    always(faults.LiveBarrierInit, kernel, words=["bars[0] again", "phase 0, pending 3 of 3"],
-           source="mbarrier_init(bar, 3)")  # fmt: skip
-
-
 def test_inval_and_reuse():
     def kernel(out):
         tid = cuda.threadIdx.x
@@ -348,20 +339,6 @@ def test_too_many_arrivals_in_any_order():
         mbarrier_arrive(bar)
 
     always(faults.TooManyArrivals, kernel, words=["bars[0]", "31 expected arrivals"])
-
-
-def test_an_arrival_in_a_phase_that_nobody_has_seen_begin():
-    def kernel(observe):
-        bar = one_barrier(1)
-        if cuda.threadIdx.x == 0:
-            mbarrier_arrive(bar)
-            if observe:
-                mbarrier_wait(bar, 0)
-            mbarrier_arrive(bar)
-
-    always(faults.UnobservedPhase, kernel, False,
-           words="arrives on bars[0] in phase 1 without having waited for phase 0")  # fmt: skip
-    clean(kernel, True)
 
 
 def test_knowledge_of_a_phase_may_come_through_another_barrier():
@@ -666,27 +643,6 @@ def test_try_wait_may_come_back_early():
     assert early == 4
 
 
-def test_a_try_wait_without_a_loop_is_found():
-    def kernel(out):
-        tile = cuda.shared.array(32, int32)
-        bar = one_barrier(32)
-        tid = cuda.threadIdx.x
-        tile[tid] = tid
-        mbarrier_arrive(bar)
-        mbarrier_try_wait_parity(bar, 0)
-        out[tid] = tile[31 - tid]
-
-    out = np.zeros(32, np.int32)
-    run(kernel, out)
-    caught = 0
-    for seed in range(1, 6):
-        try:
-            run(kernel, out, seed=seed)
-        except faults.DataRace:
-            caught += 1
-    assert caught >= 3
-
-
 def test_a_phase_that_ends_before_its_waiter_looks():
     """Thread 0 drives the barrier on its own, so the others may miss any phase."""
 
@@ -892,25 +848,6 @@ def test_a_poll_may_fail_in_two_phases_of_one_parity():
 
 
 # --- named barriers -------------------------------------------------------------------------------
-def test_producers_and_consumers_by_named_barriers():
-    def kernel(out):
-        tile = cuda.shared.array(32, int32)
-        tid = cuda.threadIdx.x
-        for i in range(4):
-            if tid < 32:
-                tile[tid] = 100 * i + tid
-                bar_arrive(1, 64)  # full
-                bar_sync(2, 64)  # empty
-            elif tid < 64:
-                bar_sync(1, 64)
-                out[i, tid - 32] = tile[tid - 32]
-                bar_arrive(2, 64)
-
-    out = np.zeros((4, 32), np.int32)
-    clean(kernel, out, block=96)
-    np.testing.assert_array_equal(out, 100 * np.arange(4)[:, None] + np.arange(32))
-
-
 @pytest.mark.parametrize(
     "number, threads", [(16, 64), (-1, 64), (1, 0), (1, 48), (1, 96), (1, -32)]
 )
@@ -967,46 +904,6 @@ def test_a_named_barrier_for_more_threads_than_come():
     assert "make it" not in fault_of(kernel, True, block=96).cure
 
 
-def test_what_comes_after_a_bar_arrive_is_not_handed_on():
-    def make(late):
-        def kernel(out):
-            tile = cuda.shared.array(32, int32)
-            tid = cuda.threadIdx.x
-            if tid < 32:
-                if not late:
-                    tile[tid] = tid
-                bar_arrive(1, 64)
-                if late:
-                    tile[tid] = tid
-            else:
-                bar_sync(1, 64)
-                out[tid - 32] = tile[tid - 32]
-
-        return kernel
-
-    clean(make(False), np.zeros(32, np.int32), block=64)
-    always(faults.DataRace, make(True), np.zeros(32, np.int32), block=64, words="tile[")
-
-
-def test_what_threads_know_survives_barriers_that_make_room_in_the_clocks():
-    """More barriers than a block has entries for at first: what was known before counts on."""
-
-    def kernel(out):
-        tile = cuda.shared.array(32, int32)
-        bars = cuda.shared.array(100, uint64)
-        tid = cuda.threadIdx.x
-        tile[tid] = tid
-        cuda.syncthreads()
-        if tid == 0:
-            for i in range(100):
-                mbarrier_init(shared_address(bars) + 8 * i, 1)
-        out[tid] = tile[31 - tid]
-
-    out = np.zeros(32, np.int32)
-    clean(kernel, out)
-    np.testing.assert_array_equal(out, np.arange(32)[::-1])
-
-
 def test_mixed_counts():
     def kernel():
         bar_sync(3, 64 if cuda.threadIdx.x < 32 else 96)
@@ -1054,17 +951,6 @@ def test_a_count_is_waited_for_though_a_warp_has_exited(number, block, threads, 
 
 
 # --- syncthreads ----------------------------------------------------------------------------------
-def test_syncthreads_at_two_places():
-    def kernel():
-        if cuda.threadIdx.x < 40:
-            cuda.syncthreads()
-        else:
-            cuda.syncthreads()
-
-    always(faults.DivergentBarrier, kernel, block=64,
-           words=["calls syncthreads() here while", "in the one at"])  # fmt: skip
-
-
 def test_syncthreads_that_some_never_reach():
     def kernel():
         if cuda.threadIdx.x != 3:
@@ -1076,21 +962,6 @@ def test_syncthreads_that_some_never_reach():
     always(faults.DivergentBarrier, kernel, block=64, source="cuda.syncthreads()",
            words=["A  threads 0-2, 4-63 (warps 0-1)", "63 of 64 threads", "of warp 0 only some lanes",
                   "-> B (thread 3)"])  # fmt: skip
-
-
-def test_syncthreads_does_not_wait_for_those_who_left():
-    def kernel(out):
-        tid = cuda.threadIdx.x
-        if tid % 3 == 0 or 32 <= tid < 64:
-            return
-        for _ in range(3):
-            cuda.syncthreads()
-        out[tid] = 1
-
-    out = np.zeros(100, np.int32)
-    clean(kernel, out, block=100)
-    tid = np.arange(100)
-    np.testing.assert_array_equal(out, (tid % 3 != 0) & ~((tid >= 32) & (tid < 64)))
 
 
 def test_syncthreads_in_loops_and_device_functions():
@@ -1149,18 +1020,6 @@ def test_a_deadlock_says_who_waits_where_for_what():
             "threads 6-8, 10-31 (warp 0)",
             "on syncthreads (barrier 0): 25 of 32 threads have arrived, of warp 0 only some lanes",
         ])  # fmt: skip
-
-
-def test_a_wait_for_bytes_that_nobody_sends():
-    def kernel():
-        bar = one_barrier(1)
-        if cuda.threadIdx.x == 0:
-            mbarrier_arrive_expect_tx(bar, 512)
-        mbarrier_wait(bar, 0)
-
-    always(faults.MissingBytes, kernel, words=[
-        "A  threads 0-31", "pending 0 of 1, tx-count 512", "512 bytes expected that no copy brings",
-    ])  # fmt: skip
 
 
 def test_a_wait_for_a_phase_that_is_past():

@@ -25,10 +25,8 @@ from numba_deform.device.cluster import (
 )
 from numba_deform.device.cluster_async import red_async_add_u32, st_async_b32, st_async_v2
 from numba_deform.device.cluster_flags import (
-    atom_cas_acq_rel_cluster_shared_cluster_b32,
     ld_acquire_cluster_shared_cluster_b32,
     st_relaxed_cluster_shared_cluster_b32,
-    st_release_cluster_shared_cluster_b32,
 )
 from numba_deform.device.mbarrier import (
     mbarrier_arrive_expect_tx,
@@ -465,12 +463,6 @@ def test_an_arrival_from_another_block():
     clean(mailbox(wide_wait, fence_and_meet), out, grid=2, cluster=2)
     np.testing.assert_array_equal(out, np.repeat([1, 0], WARP))
     clean(mailbox(wide_wait, sync), out, grid=2, cluster=2)
-
-
-def test_a_wait_of_scope_cta_orders_shared_memory_of_the_cluster():
-    out = words(64)
-    clean(mailbox(narrow_wait, fence_and_meet), out, grid=2, cluster=2)
-    np.testing.assert_array_equal(out, np.repeat([1, 0], WARP))
 
 
 def handed_over(wait):
@@ -1171,22 +1163,6 @@ def test_a_wait_on_ones_own_barrier_says_nothing_of_anothers(bulk, met):
 
 
 @pytest.mark.parametrize("fence", [fence_acq_rel_cluster, fence_acq_rel_cta])
-def test_a_fence_before_a_relaxed_meeting(fence):
-    """The arrival hands on what a fence of the cluster's scope covers."""
-
-    @device
-    def meet():
-        fence()
-        cluster_arrive_relaxed()
-        cluster_wait()
-
-    if fence is fence_acq_rel_cluster:
-        clean(exchange(meet, sync), words(64), grid=2, cluster=2)
-    else:
-        always(faults.DataRace, exchange(meet, sync), words(64), grid=2, cluster=2)
-
-
-@pytest.mark.parametrize("fence", [fence_acq_rel_cluster, fence_acq_rel_cta])
 def test_a_fence_before_a_relaxed_flag(fence):
     def kernel(out):
         inbox, flag = shared_address(cuda.shared.array(1, uint32)), shared_address(cuda.shared.array(1, uint32))
@@ -1242,37 +1218,6 @@ def test_the_bytes_of_reductions_into_one_word(waits, bytes, fault):
     else:
         found = [expect(fault, kernel, words(1), landing=each, **options) for each in ("late", "earliest")]
         assert waits is False or "Announce 12 bytes" in found[0].cure
-
-
-@pytest.mark.parametrize("opposite", (False, True))
-def test_two_blocks_take_two_locks(opposite):
-    """In opposite orders each may hold one and wait for the other: only if a block goes on between the two."""
-
-    def kernel(out):
-        box, rank = cuda.shared.array(2, uint32), cluster_ctarank()
-        box[0] = box[1] = uint32(0)
-        cluster_sync()
-        first = rank if opposite else uint32(0)
-        a = mapa_shared_cluster(shared_address(box), first)
-        b = mapa_shared_cluster(shared_address(box), first ^ uint32(1))
-        while atom_cas_acq_rel_cluster_shared_cluster_b32(a, uint32(0), uint32(1)) != 0:
-            pass
-        while atom_cas_acq_rel_cluster_shared_cluster_b32(b, uint32(0), uint32(1)) != 0:
-            pass
-        out[0] += 1
-        st_release_cluster_shared_cluster_b32(b, uint32(0))
-        st_release_cluster_shared_cluster_b32(a, uint32(0))
-        cluster_sync()
-
-    met = set()
-    for seed in range(10):
-        out = words(1)
-        try:
-            run(kernel, out, grid=2, block=1, cluster=2, seed=seed)
-            assert out[0] == 2
-        except faults.Livelock as fault:
-            met.add(fault.source)
-    assert all("(b, " in line or "(a, " in line for line in met) and bool(met) == opposite
 
 
 @pytest.mark.parametrize("copies", (False, True))

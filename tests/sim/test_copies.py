@@ -521,25 +521,6 @@ def test_ordinary_writes_need_a_proxy_fence_before_a_store():
                words="thread 7 wrote", seeds=2)  # fmt: skip
 
 
-def test_a_load_over_ordinary_writes_needs_one_too():
-    def kernel(maps, fence):
-        tile = cuda.shared.array(32, float32, alignment=128)
-        bar, tid = full_barrier(), cuda.threadIdx.x
-        tile[tid] = float32(tid)
-        if fence:
-            fence_proxy_async()
-        cuda.syncthreads()
-        if tid == 0:
-            fence_proxy_tensormap_acquire_sys(maps)
-            mbarrier_arrive_expect_tx(bar, 128)
-            cp_async_bulk_tensor_1d(shared_address(tile), maps, 0, bar)
-        mbarrier_wait(bar, 0)
-
-    maps = maps_of(floats(32), box=(32,))
-    clean(kernel, maps, True)
-    always(faults.MissingProxyFence, kernel, maps, False, words="TMA load at (0,)")
-
-
 def test_a_store_before_its_writers_are_done_is_a_race_first():
     def kernel(maps):
         tile = cuda.shared.array(32, uint32, alignment=128)
@@ -954,30 +935,6 @@ def test_empty_groups():
                words="nobody has waited for the TMA store")  # fmt: skip
 
 
-def test_a_store_and_the_next_load_into_its_tile():
-    def kernel(source, target, wait):
-        tile = cuda.shared.array(32, float32, alignment=128)
-        bar, at = full_barrier(), shared_address(tile)
-        if cuda.threadIdx.x == 0:
-            fence_proxy_tensormap_acquire_sys(source)
-            fence_proxy_tensormap_acquire_sys(target)
-            for i in range(4):
-                mbarrier_arrive_expect_tx(bar, 128)
-                cp_async_bulk_tensor_1d(at, source, 32 * i, bar)
-                mbarrier_wait(bar, i & 1)
-                cp_async_bulk_tensor_1d_store(target, 32 * i, at)
-                cp_async_bulk_commit_group()
-                if wait:
-                    cp_async_bulk_wait_group_read(0)
-            cp_async_bulk_wait_group(0)
-
-    a, b = floats(128), nans(128)
-    clean(kernel, maps_of(a, box=(32,)), maps_of(b, box=(32,)), True)
-    np.testing.assert_array_equal(a, b)
-    always(faults.RefillRace, kernel, maps_of(a, box=(32,)), maps_of(b, box=(32,)), False,
-           words=["issues a TMA load at (32,) into tile[byte 0]", "may still be reading"])  # fmt: skip
-
-
 def test_readers_of_a_tile_are_not_forgotten_over_a_store():
     """Thread 1 reads the tile, unordered; the store by thread 0 must not hide that."""
 
@@ -1069,52 +1026,6 @@ def test_cp_async_groups():
             else:
                 always(faults.InFlightRead, make(pending, row), *args, seeds=1,
                        words="cp.async issued by this thread")  # fmt: skip
-
-
-def test_cp_async_for_another_thread_needs_a_barrier():
-    def kernel(source, out, sync):
-        tile = cuda.shared.array(4, float32, alignment=16)
-        tid = cuda.threadIdx.x
-        if tid == 0:
-            cp_async_cg_16(shared_address(tile), global_address(source), 16)
-            cp_async_commit_group()
-            cp_async_wait_group(0)
-        if sync:
-            cuda.syncwarp()
-        elif tid == 1:
-            cuda.nanosleep(1)
-        if tid == 1:
-            out[0] = tile[2]
-
-    source, out = aligned(floats(4)), nans(1)
-    clean(kernel, source, out, True)
-    assert out[0] == source[2]
-    for landing in LANDINGS:
-        for seed in range(4):
-            fault = fault_of(kernel, source, out, False, landing=landing, seed=seed)
-            assert type(fault) in (faults.InFlightRead, faults.UninitialisedRead), fault
-
-
-def test_cp_async_that_is_not_committed_or_not_waited_for():
-    def make(commit, wait, read):
-        def kernel(source, out):
-            tile = cuda.shared.array(4, float32, alignment=16)
-            cp_async_cg_16(shared_address(tile), global_address(source), 16)
-            if commit:
-                cp_async_commit_group()
-            if wait:
-                cp_async_wait_group(0)
-            if read:
-                out[0] = tile[0]
-
-        return kernel
-
-    args = aligned(floats(4)), nans(1)
-    for commit, wait in ((False, True), (True, False), (False, False)):
-        always(faults.InFlightRead, make(commit, wait, True), *args, block=1, seeds=2)
-        always(faults.CopyOutlivesBlock, make(commit, wait, False), *args, block=1, seeds=2,
-               words="nobody has waited for the cp.async")  # fmt: skip
-    clean(make(True, True, True), *args, block=1)
 
 
 def test_cp_async_is_no_work_of_the_async_proxy():

@@ -399,23 +399,6 @@ def test_fences_of_all_threads_before_a_barrier():
 
 
 # --- what was observed ----------------------------------------------------------------------------
-def test_the_last_ticket_resets_the_counter():
-    def make(reset):
-        def kernel(count):
-            tid = cuda.threadIdx.x
-            if tid == 0:
-                old = cuda.atomic.add(count, 0, 1)
-                if old == cuda.gridDim.x - 1 if reset == "last" else old == 0:
-                    count[0] = 0
-
-        return kernel
-
-    count = np.zeros(1, np.int32)
-    clean(make("last"), count, grid=4)
-    assert count[0] == 0
-    always(faults.DataRace, make("first"), count, grid=4, words="count[0]")
-
-
 def test_another_thread_resets_after_a_barrier():
     def kernel(count, barrier):
         last = cuda.shared.array(1, int32)

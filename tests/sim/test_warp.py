@@ -133,20 +133,6 @@ def test_shuffle_intrinsics_take_and_give_their_own_types():
     assert (words == 2**32 - 3).all()
 
 
-def test_a_butterfly_adds_up_a_warp():
-    def kernel(values, out):
-        total = values[cuda.grid(1)]
-        distance = 16
-        while distance:
-            total += shfl_sync_bfly_f32(uint32(FULL), total, uint32(distance))
-            distance //= 2
-        out[cuda.grid(1)] = total
-
-    values, out = np.arange(128, dtype=np.float32), nans(128)
-    clean(kernel, values, out, block=64, grid=2)
-    np.testing.assert_array_equal(out, values.reshape(4, 32).sum(axis=1).repeat(32))
-
-
 # --- votes and matches ----------------------------------------------------------------------------
 def test_votes():
     def kernel(out):
@@ -190,32 +176,6 @@ def test_bit_helpers():
 
 
 # --- partial masks --------------------------------------------------------------------------------
-def test_halves_of_a_warp_on_their_own():
-    def kernel(out):
-        lane = cuda.threadIdx.x
-        if lane < 16:
-            out[lane] = cuda.shfl_xor_sync(0xFFFF, lane, 1)
-        else:
-            out[lane] = cuda.shfl_xor_sync(0xFFFF0000, lane, 3)
-
-    out = np.zeros(32, np.int32)
-    clean(kernel, out)
-    np.testing.assert_array_equal(out, np.where(LANES < 16, LANES ^ 1, LANES ^ 3))
-
-
-def test_the_mask_of_a_ballot():
-    def kernel(out):
-        lane = cuda.threadIdx.x
-        odd = lane & 1
-        mask = cuda.ballot_sync(FULL, odd)
-        if odd:
-            out[lane] = elect_sync(mask) + 10 * cuda.popc(mask) + cuda.all_sync(mask, lane & 1)
-
-    out = np.zeros(32, np.int32)
-    clean(kernel, out)
-    np.testing.assert_array_equal(out, np.where(LANES & 1, 161 + (LANES == 1), 0))
-
-
 @pytest.mark.parametrize("block", [1, 7, 31, 33, 48, 97])
 def test_blocks_that_are_no_multiple_of_a_warp(block):
     """The full mask names lanes that the last warp does not have; they are not waited for."""
@@ -354,23 +314,6 @@ def test_activemask_has_any_grouping():
 
 
 # --- lanes that have left -------------------------------------------------------------------------
-def test_lanes_that_have_exited_are_not_waited_for():
-    def kernel(out):
-        lane = cuda.threadIdx.x
-        if lane % 4 == 3:
-            return
-        cuda.syncwarp()
-        out[lane] = cuda.ballot_sync(FULL, True)
-        cuda.syncthreads()
-        out[lane + 32] = cuda.match_all_sync(FULL, 1)[0]
-        cuda.syncwarp()
-
-    out = np.zeros(64, np.int64)
-    clean(kernel, out)
-    mask = sum(1 << i for i in range(32) if i % 4 != 3)
-    np.testing.assert_array_equal(out.reshape(2, 32), [np.where(LANES % 4 == 3, 0, mask)] * 2)
-
-
 def test_lanes_that_exit_while_others_wait():
     def leave(out):
         lane = cuda.threadIdx.x
@@ -397,17 +340,6 @@ def test_a_mask_without_the_caller():
         elect_sync(2)
 
     always(faults.WarpDivergence, elected, nans(1), words="elect with mask 0x2")
-
-
-def test_different_operations():
-    def kernel(out):
-        lane = cuda.threadIdx.x
-        if lane < 16:
-            cuda.syncwarp()
-        else:
-            cuda.ballot_sync(FULL, True)
-
-    always(faults.WarpDivergence, kernel, nans(1), words=["syncwarp", "vote", ", while lane"])
 
 
 def test_the_same_operation_at_two_places():
@@ -555,17 +487,6 @@ def test_a_thousand_threads():
     out = np.zeros(1024, np.int32)
     run(kernel, out, block=1024, schedules=2)
     np.testing.assert_array_equal(out, (1023 - np.arange(1024)) ^ 31)
-
-
-def test_values_of_many_kinds():
-    def kernel(out):
-        lane = cuda.threadIdx.x
-        pair = cuda.shfl_sync(FULL, float32(lane) / float32(3), 9)
-        out[lane] = pair
-
-    out = nans(32)
-    clean(kernel, out)
-    assert (out == np.float32(9) / np.float32(3)).all()
 
 
 @cuda.jit(device=True)

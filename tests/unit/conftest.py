@@ -2,8 +2,33 @@
 
 import pytest
 
-from numba_deform.cli import inputs
+from numba_deform.cli import inputs, main
 from numba_deform.compiler.sass import ToolMissing
+from numba_deform.engines.gpu import device as host_gpu
+from numba_deform.engines.gpu.device import GpuMissing
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """The same on every machine: no GPU, unless a test puts one there."""
+
+    def find(number):
+        raise GpuMissing("no CUDA GPU can be used: no driver.")
+
+    monkeypatch.setattr(host_gpu, "_find", find)
+
+
+@pytest.fixture
+def call(capsys):
+    """``call("run batch=1")``, or with a list of words -> (exit status, stdout, stderr)."""
+
+    def run(words):
+        status = main(words.split() if isinstance(words, str) else words)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return status, captured.out, captured.err
+
+    return run
 
 
 @pytest.fixture

@@ -17,23 +17,14 @@ from numba_deform.cli.budget import expand
 from numba_deform.compiler import sass as inspect
 from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.gpu import device as host_gpu
-from numba_deform.engines.gpu.device import Gpu, GpuMissing
+from numba_deform.engines.gpu.device import Gpu
 from numba_deform.engines.tensormap import TensorMapError
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.measure import case, systems
 from numba_deform.workloads.presets import PRESETS
 
+pytestmark = pytest.mark.usefixtures("no_gpu")
 SMALL = ["run", "workload=tiny", "batch=1", "num_query=3", "threads=32"]
-
-
-@pytest.fixture(autouse=True)
-def no_gpu(monkeypatch):
-    """The same on every machine: no GPU, unless a test puts one there."""
-
-    def find(number):
-        raise GpuMissing("no CUDA GPU can be used: no driver.")
-
-    monkeypatch.setattr(host_gpu, "_find", find)
 
 
 @pytest.fixture

@@ -8,18 +8,9 @@ from fake_measures import hang
 from numba_deform.cli import main
 from numba_deform.course.bugs import BUGS, gpu
 from numba_deform.engines import faults
-from numba_deform.engines.gpu import device as host_gpu
-from numba_deform.engines.gpu.device import GpuMissing
 from numba_deform.measure.worker import Worker
 
-
-@pytest.fixture(autouse=True)
-def no_gpu(monkeypatch):
-    def find(number):
-        raise GpuMissing("no CUDA GPU can be used: no driver.")
-
-    monkeypatch.setattr(host_gpu, "_find", find)
-
+pytestmark = pytest.mark.usefixtures("no_gpu")
 
 @pytest.fixture
 def call(capsys):

@@ -13,7 +13,7 @@ from numba_deform.cli.new import TEMPLATES
 from numba_deform.cli.tools import CALLED, NOTABLE, calls
 from numba_deform.course.pipelines import copy as example
 from numba_deform.engines.gpu import device as host_gpu
-from numba_deform.engines.gpu.device import Gpu, GpuMissing
+from numba_deform.engines.gpu.device import Gpu
 from numba_deform.kernels import registry
 from numba_deform.kernels.pipelines import PIPELINES
 from numba_deform.measure import pipelines, report, sweep
@@ -40,13 +40,8 @@ OTHER = TEXT.replace("twice", "again")
 
 
 @pytest.fixture(autouse=True)
-def nothing_else(monkeypatch):
+def nothing_else(no_gpu):
     """No GPU, and no pipelines but those that a test loads."""
-
-    def find(number):
-        raise GpuMissing("no CUDA GPU can be used: no driver.")
-
-    monkeypatch.setattr(host_gpu, "_find", find)
     before, files = dict(PIPELINES), dict(registry._loaded)
     PIPELINES.clear()
     yield
@@ -70,17 +65,6 @@ def ring(tmp_path, monkeypatch, capsys):
     assert main(["new", "my.py"]) == 0
     capsys.readouterr()
     return Path("my.py")
-
-
-@pytest.fixture
-def call(capsys):
-    """``call("run load=..")`` -> (exit status, stdout, stderr)."""
-
-    def run(words):
-        status = main(words.split())
-        return status, *capsys.readouterr()
-
-    return run
 
 
 # --- new ------------------------------------------------------------------------------------------

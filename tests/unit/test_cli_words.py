@@ -7,24 +7,13 @@ import sys
 
 import pytest
 
-from numba_deform.cli import keys, main
+from numba_deform.cli import keys
 from numba_deform.cli.commands import COMMANDS
 from numba_deform.cli.completion import BASH, ZSH, replies
 from numba_deform.cli.keys import COUNT, FLAG, TEXT, Key, UsageError, parse_pairs, split_pairs
 
 KEYS = (Key("num_query", COUNT, ""), Key("padded", FLAG, ""), Key("corner", keys.CORNER, ""),
         Key("peers", TEXT, "", alone="1"), Key("variants", TEXT, ""), Key("name", TEXT, ""))  # fmt: skip
-
-
-@pytest.fixture
-def call(capsys):
-    """``call(words)`` -> (exit status, stdout, stderr)."""
-
-    def run(words):
-        status = main(words.split() if isinstance(words, str) else words)
-        return status, *capsys.readouterr()
-
-    return run
 
 
 # --- spellings ------------------------------------------------------------------------------------

@@ -19,14 +19,7 @@ WORKLOAD = Workload(
 )
 PADDED = WORKLOAD.replace(padded=True)
 OUT_SHAPE = (2, 3, 64)
-
-
-@pytest.fixture(autouse=True)
-def no_gpu(monkeypatch):
-    def find(number):
-        raise GpuMissing("no CUDA GPU can be used: no driver")
-
-    monkeypatch.setattr(host_gpu, "_find", find)
+pytestmark = pytest.mark.usefixtures("no_gpu")
 
 
 def arguments(workload=WORKLOAD):

@@ -45,14 +45,6 @@ def operands(arrays):
 
 
 @pytest.fixture
-def no_gpu(monkeypatch):
-    def find(number):
-        raise GpuMissing("no CUDA GPU can be used: no driver")
-
-    monkeypatch.setattr(host_gpu, "_find", find)
-
-
-@pytest.fixture
 def pretended(monkeypatch):
     """A GPU whose memory is the host's and whose driver notes what each launch would have read."""
     seen = SimpleNamespace(launches=[], maps=[], modes=[], synced=0, capturing=False)

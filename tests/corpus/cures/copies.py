@@ -58,6 +58,22 @@ def doubled_ends(data, out):
     return [(out[-WARP:], total + total[::-1])]
 
 
+RING = {
+    "args": tiles(8), "expect": lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+}  # fmt: skip
+
+
+@cuda.jit(device=True)
+def start_ring(full, consumers):
+    """The barriers of two stages, first the full ones, are ready for all threads."""
+    if cuda.threadIdx.x == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), consumers)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+
+
 # --- bytes ------------------------------------------------------------------------------------------
 @wrong(
     faults.MoreBytesThanExpected, source="triton pull request 9046", args=tiles(2),
@@ -110,12 +126,7 @@ def announces_half_a_stage_in_a_ring(data: u64, out: u64):
     tile = cuda.shared.array((2, 2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i == 0:
         for t in range(TILES):
             bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(2 * BYTES * (t % 2))
@@ -142,12 +153,7 @@ def announces_behind_its_arrival(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i == 0:
         for t in range(2 * TILES):
             bar = full + uint32(8 * (t % 2))
@@ -175,12 +181,7 @@ def announces_beside_the_arrival(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i < WARP:
         for t in range(2 * TILES):
             bar = full + uint32(8 * (t % 2))
@@ -431,8 +432,7 @@ def one_lane_releases_too_soon(data: u64, out: u64):
 
 @wrong(
     faults.TooManyArrivals, faults.UnobservedPhase,
-    source="NVIDIA/cutlass: producer_acquire and the copy are one thread's", block=64, args=tiles(8),
-    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    source="NVIDIA/cutlass: producer_acquire and the copy are one thread's", block=64, **RING,
     names=("Thread 0 waits for the stage", "thread 1 fills it", "syncwarp() between"), hardware="guarded",
 )  # fmt: skip
 def one_lane_waits_another_issues(data: u64, out: u64):
@@ -440,12 +440,7 @@ def one_lane_waits_another_issues(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i < WARP:
         for t in range(2 * TILES):
             bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
@@ -467,8 +462,7 @@ def one_lane_waits_another_issues(data: u64, out: u64):
 
 @wrong(
     faults.CopyCollision, faults.RefillRace,
-    source="NVIDIA/cutlass: producer_acquire and the copy are one thread's", block=64, args=tiles(8),
-    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    source="NVIDIA/cutlass: producer_acquire and the copy are one thread's", block=64, **RING,
     names=("Thread 0 waits for the stage", "thread 1 fills it", "let one thread wait and issue"),
     hardware="guarded",
 )  # fmt: skip
@@ -477,12 +471,7 @@ def one_lane_arms_another_issues(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i < WARP:
         for t in range(2 * TILES):
             bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
@@ -504,8 +493,7 @@ def one_lane_arms_another_issues(data: u64, out: u64):
 
 @wrong(
     faults.TooManyArrivals, faults.UnobservedPhase,
-    source="Dao-AILab/flash-attention: stages and parities of a ring", block=64, args=tiles(8),
-    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    source="Dao-AILab/flash-attention: stages and parities of a ring", block=64, **RING,
     names=("t // 2 & 1", "t % 2", "after 2 uses, and not after 3"), hardware="guarded",
 )  # fmt: skip
 def producer_divides_by_three(data: u64, out: u64):
@@ -513,12 +501,7 @@ def producer_divides_by_three(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i < WARP:
         for t in range(2 * TILES):
             bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
@@ -538,8 +521,7 @@ def producer_divides_by_three(data: u64, out: u64):
 
 @wrong(
     faults.FreshBarrierPassed, faults.MissingArrivals,
-    source="Dao-AILab/flash-attention: stages and parities of a ring", block=64, args=tiles(8),
-    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    source="Dao-AILab/flash-attention: stages and parities of a ring", block=64, **RING,
     names=("t // 2 & 1", "t % 2", "after 2 uses, and not after 1"), hardware="guarded",
 )  # fmt: skip
 def consumer_divides_by_one(data: u64, out: u64):
@@ -547,12 +529,7 @@ def consumer_divides_by_one(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i < WARP:
         for t in range(2 * TILES):
             bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(BYTES * (t % 2))
@@ -572,8 +549,7 @@ def consumer_divides_by_one(data: u64, out: u64):
 
 @wrong(
     faults.CopyCollision,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, args=tiles(8),
-    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, **RING,
     names=("what signals bars[1] goes to", "what signals bars[0] goes", "one stage index"), hardware="guarded",
 )  # fmt: skip
 def fills_one_stage_for_both(data: u64, out: u64):
@@ -581,12 +557,7 @@ def fills_one_stage_for_both(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i == 0:
         for t in range(2 * TILES):
             bar = full + uint32(8 * (t % 2))
@@ -606,8 +577,7 @@ def fills_one_stage_for_both(data: u64, out: u64):
 
 @wrong(
     faults.InFlightRead,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, args=tiles(8),
-    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, **RING,
     names=("Wait on bars[1]", "was on bars[0]", "Or read what that one brings, from tile[byte 0] on"),
     hardware="guarded",
 )  # fmt: skip
@@ -616,12 +586,7 @@ def reads_the_other_stage(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i == 0:
         for t in range(2 * TILES):
             bar = full + uint32(8 * (t % 2))
@@ -640,8 +605,7 @@ def reads_the_other_stage(data: u64, out: u64):
 
 @wrong(
     faults.UnobservedPhase, faults.TooManyArrivals,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, args=tiles(8),
-    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage", block=64, **RING,
     names=("waits on bars[0] and bars[1] and arrives on bars[2] alone", "by the index of the others"),
     hardware="guarded",
 )  # fmt: skip
@@ -650,12 +614,7 @@ def gives_one_stage_back_for_both(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP)
     if i == 0:
         for t in range(2 * TILES):
             bar = full + uint32(8 * (t % 2))

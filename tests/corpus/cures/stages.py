@@ -53,11 +53,30 @@ def sum_of_tiles_but_one(data, out):
     return [(np.delete(out[WARP : 2 * WARP], 8), np.delete(summed(data), 8))]
 
 
+@cuda.jit(device=True)
+def start_ring(full, producers, consumers):
+    """The barriers of two stages, first the full ones, are ready for all threads."""
+    if cuda.threadIdx.x == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), producers)
+            mbarrier_init(full + uint32(16 + 8 * s), consumers)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+
+
+ONE_INDEX = {
+    "source": "NVIDIA/cutlass: one index for the barriers and the memory of a stage", "args": tiles(),
+    "hardware": "guarded",
+}  # fmt: skip
+OWN_OFFSETS = {
+    "source": "CUDA guide, dynamic shared memory: arrays at offsets of one's own", "args": tiles(),
+    "hardware": "guarded", "shared_bytes": 1024,
+}  # fmt: skip
+
+
 # --- the index of a stage ---------------------------------------------------------------------------
 @wrong(
-    faults.DataRace,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage",
-    block=64, args=tiles(), expect=sum_of_tiles_first, hardware="guarded",
+    faults.DataRace, **ONE_INDEX, block=64, expect=sum_of_tiles_first,
     names=("by one stage index", "the arrival that comes after this", "and the wait at",),
 )  # fmt: skip
 def writes_into_the_other_stage(data, out):
@@ -65,11 +84,7 @@ def writes_into_the_other_stage(data, out):
     tile = cuda.shared.array((2, WARP), uint32)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(4):
-            mbarrier_init(full + uint32(8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP, WARP)
     if i < WARP:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -86,9 +101,7 @@ def writes_into_the_other_stage(data, out):
 
 
 @wrong(
-    faults.DataRace,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage",
-    block=64, args=tiles(), expect=sum_of_tiles_first, hardware="guarded",
+    faults.DataRace, **ONE_INDEX, block=64, expect=sum_of_tiles_first,
     names=("by one stage index", "the arrival that comes after this", "and the wait at",),
 )  # fmt: skip
 def reads_from_the_other_stage(data, out):
@@ -96,11 +109,7 @@ def reads_from_the_other_stage(data, out):
     tile = cuda.shared.array((2, WARP), uint32)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(4):
-            mbarrier_init(full + uint32(8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP, WARP)
     if i < WARP:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -116,9 +125,7 @@ def reads_from_the_other_stage(data, out):
 
 
 @wrong(
-    faults.DataRace,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage",
-    block=64, args=tiles(), expect=sum_of_tiles_first, hardware="guarded",
+    faults.DataRace, **ONE_INDEX, block=64, expect=sum_of_tiles_first,
     names=("by one stage index", "the arrival that comes after this", "and the wait at",),
 )  # fmt: skip
 def one_place_for_two_stages(data, out):
@@ -126,11 +133,7 @@ def one_place_for_two_stages(data, out):
     tile = cuda.shared.array((2, WARP), uint32)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(4):
-            mbarrier_init(full + uint32(8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP, WARP)
     if i < WARP:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -146,9 +149,7 @@ def one_place_for_two_stages(data, out):
 
 
 @wrong(
-    faults.UnobservedPhase,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage",
-    block=64, args=tiles(), expect=sum_of_tiles_first, hardware="guarded",
+    faults.UnobservedPhase, **ONE_INDEX, block=64, expect=sum_of_tiles_first,
     names=("Thread 0 waits on bars[", "and then arrives on bars[", "by one stage index",),
 )  # fmt: skip
 def writer_arrives_for_the_other_stage(data, out):
@@ -156,11 +157,7 @@ def writer_arrives_for_the_other_stage(data, out):
     tile = cuda.shared.array((2, WARP), uint32)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(4):
-            mbarrier_init(full + uint32(8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP, WARP)
     if i < WARP:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -177,9 +174,7 @@ def writer_arrives_for_the_other_stage(data, out):
 
 
 @wrong(
-    faults.UnobservedPhase,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage",
-    block=64, args=tiles(), expect=sum_of_tiles_first, hardware="guarded",
+    faults.UnobservedPhase, **ONE_INDEX, block=64, expect=sum_of_tiles_first,
     names=("Thread 32 waits on bars[", "and then arrives on bars[", "by one stage index",),
 )  # fmt: skip
 def reader_waits_for_the_other_stage(data, out):
@@ -187,11 +182,7 @@ def reader_waits_for_the_other_stage(data, out):
     tile = cuda.shared.array((2, WARP), uint32)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(4):
-            mbarrier_init(full + uint32(8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, WARP, WARP)
     if i < WARP:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -208,9 +199,7 @@ def reader_waits_for_the_other_stage(data, out):
 
 
 @wrong(
-    faults.UnobservedPhase,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage",
-    block=64, args=tiles(), expect=sum_of_tiles, hardware="guarded",
+    faults.UnobservedPhase, **ONE_INDEX, block=64, expect=sum_of_tiles,
     names=("Thread 32 waits on bars[", "and then arrives on bars[", "by one stage index",),
 )  # fmt: skip
 def releases_the_other_stage(data: u64, out: u64):
@@ -218,12 +207,7 @@ def releases_the_other_stage(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, 1, WARP)
     if i == 0:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -242,9 +226,7 @@ def releases_the_other_stage(data: u64, out: u64):
 
 
 @wrong(
-    faults.UnobservedPhase, faults.TooManyArrivals,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage",
-    block=64, args=tiles(), expect=sum_of_tiles, hardware="guarded",
+    faults.UnobservedPhase, faults.TooManyArrivals, **ONE_INDEX, block=64, expect=sum_of_tiles,
     names=("Thread 0 waits on bars[", "and then arrives on bars[", "by one stage index",),
 )  # fmt: skip
 def arms_the_other_stage(data: u64, out: u64):
@@ -252,12 +234,7 @@ def arms_the_other_stage(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, 1, WARP)
     if i == 0:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -279,9 +256,7 @@ def arms_the_other_stage(data: u64, out: u64):
 
 
 @wrong(
-    faults.InFlightRead,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage",
-    block=96, args=tiles(), expect=sum_of_tiles, hardware="guarded",
+    faults.InFlightRead, **ONE_INDEX, block=96, expect=sum_of_tiles,
     names=("Wait on bars[0]", "was on bars[1]",),
 )  # fmt: skip
 def second_warp_waits_for_the_other_stage(data: u64, out: u64):
@@ -289,12 +264,7 @@ def second_warp_waits_for_the_other_stage(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), 2 * WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, 1, 2 * WARP)
     if i == 0:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -313,9 +283,7 @@ def second_warp_waits_for_the_other_stage(data: u64, out: u64):
 
 
 @wrong(
-    faults.UnobservedPhase,
-    source="NVIDIA/cutlass: one index for the barriers and the memory of a stage",
-    block=96, args=tiles(), expect=sum_of_tiles, hardware="guarded",
+    faults.UnobservedPhase, **ONE_INDEX, block=96, expect=sum_of_tiles,
     names=("Thread 64 waits on bars[", "and then arrives on bars[", "by one stage index",),
 )  # fmt: skip
 def second_warp_releases_the_other_stage(data: u64, out: u64):
@@ -323,12 +291,7 @@ def second_warp_releases_the_other_stage(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), 2 * WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, 1, 2 * WARP)
     if i == 0:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -357,12 +320,7 @@ def one_lane_ends_without_dropping_out(data: u64, out: u64):
     tile = cuda.shared.array((2, WARP), uint32, alignment=128)
     bars = cuda.shared.array(4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, 1, WARP)
     if i == 0:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -388,9 +346,7 @@ def one_lane_ends_without_dropping_out(data: u64, out: u64):
 
 
 @wrong(
-    faults.LiveBarrierAccess,
-    source="CUDA guide, dynamic shared memory: arrays at offsets of one's own",
-    block=64, args=tiles(), shared_bytes=1024, expect=sum_of_tiles, hardware="guarded",
+    faults.LiveBarrierAccess, **OWN_OFFSETS, block=64, expect=sum_of_tiles,
     names=("the array of 256 bytes", "reaches 64 bytes into", "64 bytes on", "in bytes",),
 )  # fmt: skip
 def barriers_inside_the_tile(data: u64, out: u64):
@@ -400,12 +356,7 @@ def barriers_inside_the_tile(data: u64, out: u64):
     # cure: bars = shared_array(start + uint32(2 * BYTES), 4, uint64)
     bars = shared_array(start + uint32(6 * WARP), 4, uint64)  # cure: pass
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, 1, WARP)
     if i == 0:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -423,9 +374,7 @@ def barriers_inside_the_tile(data: u64, out: u64):
 
 
 @wrong(
-    faults.CopyCollision,
-    source="CUDA guide, dynamic shared memory: arrays at offsets of one's own",
-    block=64, args=tiles(), shared_bytes=1024, expect=sum_of_two_operands, hardware="guarded",
+    faults.CopyCollision, **OWN_OFFSETS, block=64, expect=sum_of_two_operands,
     names=("the array of 256 bytes", "reaches 128 bytes into", "128 bytes on", "in bytes",),
 )  # fmt: skip
 def second_operand_begins_inside_the_first(data: u64, out: u64):
@@ -436,12 +385,7 @@ def second_operand_begins_inside_the_first(data: u64, out: u64):
     more = shared_array(start + uint32(BYTES), 2 * WARP, uint32)  # cure: pass
     bars = shared_array(start + uint32(4 * BYTES), 4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, 1, WARP)
     if i == 0:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))
@@ -462,9 +406,7 @@ def second_operand_begins_inside_the_first(data: u64, out: u64):
 
 
 @wrong(
-    faults.DataRace,
-    source="CUDA guide, dynamic shared memory: arrays at offsets of one's own",
-    block=64, args=tiles(), shared_bytes=1024, expect=sum_of_tiles_turned, hardware="guarded",
+    faults.DataRace, **OWN_OFFSETS, block=64, expect=sum_of_tiles_turned,
     names=("the array of 256 bytes", "reaches 128 bytes into", "128 bytes on", "in bytes",),
 )  # fmt: skip
 def room_to_turn_in_the_second_stage(data: u64, out: u64):
@@ -475,12 +417,7 @@ def room_to_turn_in_the_second_stage(data: u64, out: u64):
     turned = shared_array(start + uint32(BYTES), WARP, uint32)  # cure: pass
     bars = shared_array(start + uint32(3 * BYTES), 4, uint64)
     full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
-    if i == 0:
-        for s in range(2):
-            mbarrier_init(full + uint32(8 * s), 1)
-            mbarrier_init(full + uint32(16 + 8 * s), WARP)
-        fence_mbarrier_init()
-    cuda.syncthreads()
+    start_ring(full, 1, WARP)
     if i == 0:
         for t in range(TILES):
             bar = full + uint32(8 * (t % 2))

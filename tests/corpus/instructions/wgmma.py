@@ -125,6 +125,26 @@ def store_tile(tile, words):
         st_shared_b32(uint32(tile + place), words[row, word])
 
 
+@cuda.jit(device=True)
+def loaded_tile(maps):
+    """The address of a tile in which the box lies: all threads have waited for it."""
+    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
+    bar = shared_address(cuda.shared.array(1, uint64))
+    load_tile(tile, maps, bar)
+    mbarrier_wait(bar, 0)
+    return tile
+
+
+@cuda.jit(device=True)
+def stored_tile(words):
+    """The address of a tile in which the matrix lies by ordinary stores, for all of the block to multiply."""
+    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
+    store_tile(tile, words)
+    fence_proxy_async()
+    cuda.syncthreads()
+    return tile
+
+
 @cuda.jit(device=True, forceinline=True)
 def multiply_square(sums, tile, base):
     """sums = M M^T of the matrix at ``tile``, in no group yet."""
@@ -138,6 +158,14 @@ def multiply_square(sums, tile, base):
 def store_sums(out, sums):
     for i in static_range(SUMS):
         out[cuda.threadIdx.x, i] = sums[i]
+
+
+@cuda.jit(device=True, forceinline=True)
+def finish(out, sums):
+    """Wait for the products that have been issued, and store their sums."""
+    wgmma_commit_group()
+    wgmma_wait_group_n64(sums, uint32(0))
+    store_sums(out, sums)
 
 
 class Operand:
@@ -266,9 +294,7 @@ def a_comes_in_registers(words, maps, out):
         wgmma_m64n64k16_f16_ra(
             sums, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3], b, uint32(k), uint32(1)
         )
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @right(source=SWIZZLE, block=THREADS, args=square, expect=product_of_a_square, explorable=False)
@@ -282,9 +308,7 @@ def a_box_at_384_bytes(maps, out):
     mbarrier_wait(bar, 0)
     wgmma_fence()
     multiply_square(sums, uint32(tile), uint32(0))
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @right(source=DESCRIPTOR, block=THREADS, args=plain_square, expect=product_of_plain_words, explorable=False)
@@ -298,20 +322,14 @@ def a_pattern_from_384_bytes_on(words, out):
     cuda.syncthreads()
     wgmma_fence()
     multiply_square(sums, uint32(tile), uint32(3))
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @right(source=ORDER, block=THREADS, args=plain_square, expect=product_of_doubled_halves)
 def sums_are_doubled_on_the_way(words, out):
     """Sums are read and written between two groups, with a wait before and a fence behind: what the first
     half of k gave is doubled twice."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    sums = cuda.local.array(SUMS, float32)
-    store_tile(tile, words)
-    fence_proxy_async()
-    cuda.syncthreads()
+    tile, sums = stored_tile(words), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     for part in range(2):
         wgmma_fence()
@@ -354,11 +372,7 @@ def one_thread_waits_and_the_second_warpgroup_multiplies(maps, out):
 def sums_behind_a_plain_wait(maps, out):
     """wgmma.wait_group names no registers, and PTX asks for no more before sums are read: a compiler that moves
     a read ahead of it has to wait there."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     for k in range(4):
@@ -372,44 +386,28 @@ def sums_behind_a_plain_wait(maps, out):
 @wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square)
 def no_fence_at_all(words, out):
     """The first product has no wgmma.fence before it."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    sums = cuda.local.array(SUMS, float32)
-    store_tile(tile, words)
-    fence_proxy_async()
-    cuda.syncthreads()
+    tile, sums = stored_tile(words), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square)
 def zeros_behind_the_fence(words, out):
     """The sums are cleared after the fence that should order it before the product."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    sums = cuda.local.array(SUMS, float32)
-    store_tile(tile, words)
-    fence_proxy_async()
-    cuda.syncthreads()
+    tile, sums = stored_tile(words), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     for i in static_range(SUMS):
         sums[i] = float32(0)
     wgmma_m64n64k16_f16(sums, d, d, uint32(1), uint32(0), uint32(0))  # <- fault
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square)
 def no_fence_after_the_sums_are_scaled(words, out):
     """As sums_are_doubled_on_the_way, with one fence for both parts."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    sums = cuda.local.array(SUMS, float32)
-    store_tile(tile, words)
-    fence_proxy_async()
-    cuda.syncthreads()
+    tile, sums = stored_tile(words), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     for part in range(2):
@@ -424,11 +422,7 @@ def no_fence_after_the_sums_are_scaled(words, out):
 @wrong(faults.AccumulatorInFlight, source=ORDER, block=THREADS, args=square)
 def sums_are_read_without_a_wait(maps, out):
     """The group is committed, and nobody waits for it."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     wgmma_fence()
     multiply_square(sums, tile, uint32(0))
     wgmma_commit_group()
@@ -439,11 +433,7 @@ def sums_are_read_without_a_wait(maps, out):
 @wrong(faults.AccumulatorInFlight, source=ORDER, block=THREADS, args=square)
 def the_last_group_is_left_open(maps, out):
     """wait_group 1 lets one group be under way: the only one."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     wgmma_fence()
     multiply_square(sums, tile, uint32(0))
     wgmma_commit_group()
@@ -455,11 +445,7 @@ def the_last_group_is_left_open(maps, out):
 @wrong(faults.AccumulatorInFlight, source=ORDER, block=THREADS, args=square)
 def products_in_no_group(maps, out):
     """wait_group waits for groups, and the products were never committed to one."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     wgmma_fence()
     multiply_square(sums, tile, uint32(0))
     wgmma_wait_group_n64(sums, uint32(0))
@@ -469,11 +455,7 @@ def products_in_no_group(maps, out):
 @wrong(faults.CopyOutlivesBlock, source=ORDER, block=THREADS, args=square)
 def the_block_ends_before_its_products(maps, out):
     """Nobody wants the sums, and the block ends."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
@@ -490,9 +472,7 @@ def ordinary_stores_without_a_proxy_fence(words, out):
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @wrong(faults.DataRace, source=ASYNC, block=THREADS, args=plain_square)
@@ -507,9 +487,7 @@ def only_the_warp_is_in_step(words, out):
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @wrong(faults.InFlightRead, source=ASYNC, block=THREADS, args=square)
@@ -524,20 +502,14 @@ def the_box_may_not_be_there(maps, out):
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
     mbarrier_wait(bar, 0)
 
 
 @wrong(faults.DataRace, source=ASYNC, block=THREADS, args=plain_square)
 def the_tile_is_overwritten_too_early(words, out):
     """The products have been issued, and may still be reading."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    sums = cuda.local.array(SUMS, float32)
-    store_tile(tile, words)
-    fence_proxy_async()
-    cuda.syncthreads()
+    tile, sums = stored_tile(words), cuda.local.array(SUMS, float32)
     wgmma_fence()
     multiply_square(sums, tile, uint32(0))
     wgmma_commit_group()
@@ -568,11 +540,7 @@ def the_next_box_comes_too_early(maps, out):
 @wrong(faults.WarpDivergence, source=SECTION, block=THREADS, args=square)
 def three_warps_multiply(maps, out):
     """The fourth warp of the warpgroup does something else."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     if cuda.threadIdx.x < 96:
         d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
         wgmma_fence()
@@ -585,18 +553,12 @@ def three_warps_multiply(maps, out):
 @wrong(faults.WarpDivergence, source=SECTION, block=THREADS, args=square)
 def one_lane_of_each_warp_multiplies(maps, out):
     """As if it were TMA: one elected lane issues the product."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     if cuda.threadIdx.x % 32 == 0:
         wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @wrong(faults.WarpDivergence, source=SECTION, block=192, args=square)
@@ -618,11 +580,7 @@ def warps_of_two_warpgroups(maps, out):
 @wrong(faults.WarpDivergence, source=ORDER, block=THREADS, args=square)
 def one_warp_waits_for_all(maps, out):
     """The first warp waits for the products and tells the others by a barrier: the wait takes all four."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))
@@ -636,11 +594,7 @@ def one_warp_waits_for_all(maps, out):
 @wrong(faults.WarpDivergence, source=ORDER, block=THREADS, args=square)
 def warps_wait_for_different_groups(maps, out):
     """Each half of the warpgroup waits in a branch of its own."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))
@@ -656,52 +610,34 @@ def warps_wait_for_different_groups(maps, out):
 @wrong(faults.BadMatrixDescriptor, source=DESCRIPTOR, block=THREADS, args=square)
 def the_next_16_of_k_by_elements(maps, out):
     """Sixteen elements are 32 bytes, not 8: what a descriptor cannot say is cut off."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     wgmma_fence()
     for k in static_range(4):
         part = uint32(tile + uint32(8 * k))
         d = wgmma_descriptor(part, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))  # <- fault
         wgmma_m64n64k16_f16(sums, d, d, uint32(k), uint32(0), uint32(0))
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @wrong(faults.BadMatrixDescriptor, source=DESCRIPTOR, block=THREADS, args=square)
 def each_warp_gives_its_own_rows(maps, out):
     """As for mma.sync, each warp names its sixteen rows of A. A wgmma's A has all 64."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     rows = d + uint64(128 * (cuda.threadIdx.x // 32))
     wgmma_fence()
     wgmma_m64n64k16_f16(sums, rows, d, uint32(0), uint32(0), uint32(0))  # <- fault
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @wrong(faults.OutOfRange, source=DESCRIPTOR, block=THREADS, args=square)
 def the_stride_of_a_box_twice_as_large(maps, out):
     """Eight rows of 128 bytes are 1024 bytes; by 2048 a product runs beyond the tile."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(2048), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
 
 
 @wrong(faults.OutOfRange, source=SECTION, block=THREADS, args=square)
@@ -722,14 +658,8 @@ def sums_of_half_the_columns(maps, out):
 @wrong(faults.UninitialisedRead, source=SECTION, block=THREADS, args=square)
 def sums_begin_with_garbage(maps, out):
     """The first product adds to sums that nobody has cleared."""
-    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
-    bar = shared_address(cuda.shared.array(1, uint64))
-    sums = cuda.local.array(SUMS, float32)
-    load_tile(tile, maps, bar)
-    mbarrier_wait(bar, 0)
+    tile, sums = loaded_tile(maps), cuda.local.array(SUMS, float32)
     d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
     wgmma_fence()
     wgmma_m64n64k16_f16(sums, d, d, uint32(1), uint32(0), uint32(0))  # <- fault
-    wgmma_commit_group()
-    wgmma_wait_group_n64(sums, uint32(0))
-    store_sums(out, sums)
+    finish(out, sums)
