@@ -205,6 +205,22 @@ class MissingWarpgroupFence(SimFault):
     rule += "and the next one (PTX 9.7.15.7.1)."
     cure = "Call wgmma_fence() in all threads of the warpgroup after the last access, before the product."
 
+# --- tensor memory --------------------------------------------------------------------------------
+class TensorMemoryMisuse(SimFault):
+    rule = "tcgen05.alloc gives 32, 64, 128, 256 or 512 columns, which its block alone uses, and frees by "
+    rule += "tcgen05.dealloc before it ends (PTX 9.7.16)."
+    cure = "Allocate once, in one warp, and free in that warp behind a barrier of all that use it."
+
+class TensorInFlight(DataRace):
+    """An access to cells that an asynchronous operation may still read or write."""
+    rule = "Products are over for who has waited on the mbarrier of their tcgen05.commit; tcgen05.ld and st for "
+    rule += "who has executed tcgen05.wait (PTX 9.7.16.6)."
+    cure = "Wait for the operation before this."
+
+class BadTensorOperand(SimFault):
+    rule = "Descriptors and addresses of tcgen05 have the fields that PTX gives them (PTX 9.7.16.4.1, 9.7.16.4.2)."
+    cure = "Compare it with the matrix in memory, field by field."
+
 # --- mbarrier -------------------------------------------------------------------------------------
 class BarrierFault(SimFault):
     """Base of the mbarrier rules."""

@@ -237,7 +237,7 @@ class CopyEngine:
         groups.number += 1  # copies from here on are none of this arrival's
         groups.arrivals.append((groups.number - 1, barrier))
         copies = [copy for _, group in groups.committed for copy in group] + groups.open
-        arrival = Copy(thread, "cp.async arrival", bar & WORD, 0, phase, barrier)
+        arrival = Copy(thread, "cp.async copies", bar & WORD, 0, phase, barrier)
         landing = thread.time + COST.cp_async_latency
 
         def deliver():

@@ -293,7 +293,7 @@ class MBarrier:
         self.pending -= count
 
     def promise(self, thread, more):
-        """(the phase in which ``thread`` leaves an arrival to its cp.async copies, {entry in the clocks: phases
+        """(the phase in which ``thread`` leaves an arrival to what it has under way, {entry in the clocks: phases
         that it knows to be over}). ``more``: the phase waits for it beside the arrivals that it expects."""
         if self.phases_over(thread.seen) < self.phase:
             raise self._unobserved(thread)
@@ -315,7 +315,7 @@ class MBarrier:
         so, beside those from ``promise``; ``clock`` is the thread's when it left the arrival, ``arrival`` the
         record of that."""
         if self.phase != arrival.phase or not self.pending:
-            what = f"leaves an arrival on {self.name} in phase {arrival.phase} to its cp.async copies; when "
+            what = f"leaves an arrival on {self.name} in phase {arrival.phase} to its {arrival.what}; when "
             what += f"they have landed, others have made the {self.expected} arrivals of that phase"
             raise thread.fault_at(faults.TooManyArrivals, what, arrival.site, self)
         # It hands on the copies, and that phases are over, and nothing else that the thread did.

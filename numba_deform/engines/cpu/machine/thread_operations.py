@@ -6,8 +6,10 @@ import numpy as np
 
 from ....device.limits import MAX_COUNT
 from ... import faults
+from ..async_units import tcgen05
 from ..async_units.mbarrier import phase_of
 from ..async_units.reductions import combine
+from ..async_units.tensor_memory import tensor_memory_of
 from ..memory.scalars import WORD
 
 ADDS = "adds to"  # in reports
@@ -35,8 +37,19 @@ def engine_does(name):
     return lambda self, *args: getattr(self.block.copy_engine, name)(self, *args)
 
 
+def tensor_memory_does(name):
+    """The same of its TensorMemory."""
+    return lambda self, *args: getattr(tensor_memory_of(self), name)(self, *args)
+
+
 class Instructions:
-    """States of mbarriers, additions of floats, cache policies, prefetches, arrivals left to copies."""
+    """States of mbarriers, additions of floats, cache policies, prefetches, arrivals left to copies, tensor
+    memory."""
+
+    tcgen05_alloc, tcgen05_dealloc = tensor_memory_does("allocate"), tensor_memory_does("free")
+    tcgen05_relinquish, tcgen05_wait = tensor_memory_does("relinquish"), tensor_memory_does("wait")
+    tcgen05_ld, tcgen05_st = tensor_memory_does("load"), tensor_memory_does("store")
+    tcgen05_mma, tcgen05_commit = tcgen05.multiply, tcgen05.commit
 
     cp_async_arrive = engine_does("cp_async_arrive")
     bulk_prefetch, tensor_prefetch = engine_does("bulk_prefetch"), engine_does("tensor_prefetch")

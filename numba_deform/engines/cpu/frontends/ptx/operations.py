@@ -14,6 +14,7 @@ from greenlet import getcurrent as cpu  # kernels run in the engine alone
 from .....device.float32 import exp2, log2
 from .... import faults
 from ...async_units.wgmma import Factors
+from ...machine.thread_operations import Instructions
 from ...memory.scalars import Undefined, UndefinedUse, passing_on
 from ..math_functions import brev, clz, popc
 from ..rounding import fma, rounded
@@ -94,7 +95,7 @@ for _name, _method in {
     "warpgroup_fence": "fence_registers", "warpgroup_commit": "commit_products",
     "warpgroup_wait": "wait_products", "warpgroup_product": "multiply_registers",
     "warp_product": "multiply_fragments", "replace_map": "replace_map", "publish_map": "publish_map",
-    "cache_policy": "create_policy",
+    "cache_policy": "create_policy", **{name: name for name in vars(Instructions) if name.startswith("tcgen05_")},
 }.items():  # fmt: skip
     FUNCTIONS[_name] = _of_thread(_method)
 
