@@ -32,6 +32,7 @@ class SimFault(Exception):
     waiver = None  # its name where the run could have waived this rule, see ``waivers``
     nothing_left = False  # whether the launch has run to its end all the same, or could not begin
     seed = landing = None  # of the schedule that met it: simulate(..., seed=, landing=) replays it
+    basis = None  # what the verdict stands on, where that is less than a GPU
 
     def __init__(
         self, what, *, thread=None, threads=(), block=None, where=None, source=None, barrier=None,
@@ -69,6 +70,8 @@ class SimFault(Exception):
         if self.waiver:
             why = WAIVERS[self.waiver].why
             lines.append(f"  waive  this rule can be waived, by waive={self.waiver}: {why}")
+        if self.basis:
+            lines.append(f"  basis  {self.basis}")
         if self.seed is not None:
             lines.append(f"  seed   {self.seed!r}, landing {self.landing}")
         return "\n".join(lines)

@@ -2,6 +2,7 @@
 thread issues, from shared memory and tensor memory to tensor memory. By PTX's text: never run beside hardware.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -89,8 +90,9 @@ def lanes_of(rows, lane):
     return lane + (row if rows == LANES else 32 * (row // 16) + row % 16)
 
 
-def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor):
-    """Issues D = A B^T, plus D if ``adds``. ``in_tensor``: ``a`` is an address of tensor memory."""
+def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor, *left_out):
+    """Issues D = A B^T, plus D if ``adds``. ``in_tensor``: ``a`` is an address of tensor memory; ``left_out``: words
+    with a bit for each lane, those of which keep what they hold."""
     memory, block, shape = tensor_memory_of(thread), thread.block, decoded(thread, kind, descriptor)
     form, rows, columns = shape.form, shape.rows, shape.columns
     what, pipe = f"tcgen05.mma.kind::{kind} ({rows} x {columns})", memory.pipe("mma", thread.tid)
@@ -103,11 +105,14 @@ def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor):
             raise fault
         return lanes_of(rows, lane), slice(first, first + wide)
 
+    kept = [lane for lane in range(LANES) if left_out and int(left_out[lane // 32]) >> lane % 32 & 1]
+
     def access(lanes, cells, **how):
         made = Access("mma", what, thread, thread.site(), pipe, pipe.number, tuple(lanes.tolist()), cells)
         memory.access(made, **how)
 
     to = rectangle(d, "D", columns)
+    written = ~np.isin(to[0], kept)
     a_places, b, cells = None, _as_wgmma(thread, "B", b), None
     if in_tensor:
         cells = rectangle(a, "A", ROW_BYTES // 4)
@@ -118,7 +123,7 @@ def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor):
         _read(thread, pipe, "A", a, a_places, shape.transposed[0], form, what)
     b_places = addresses(b, columns, shape.transposed[1], form.size)
     _read(thread, pipe, "B", b, b_places, shape.transposed[1], form, what)
-    access(*to, reads=adds, writes=True)
+    access(to[0][written], to[1], reads=adds, writes=True)
     copy, before = Copy(thread, what, int(b_places.min()), 0, pipe.number), pipe.copies[-1:]
     pipe.copies.append(copy)
     thread.time += columns / 8 * COST.wgmma
@@ -134,7 +139,8 @@ def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor):
             left = from_memory(form, form.a, shared, a_places)
         right = from_memory(form, form.b, shared, b_places)
         left, right = (-m if negated else m for m, negated in zip((left, right), shape.negated, strict=True))
-        memory.cells[to[0], to[1]] = _sums(shape, left, right, memory.cells[to[0], to[1]] if adds else None)
+        total = _sums(shape, left, right, memory.cells[to[0], to[1]] if adds else None)
+        memory.cells[to[0][written], to[1]] = total[written]
         copy.landed = True
 
     block.launch_copy(copy, deliver)
@@ -167,19 +173,27 @@ def _sums(shape, left, right, held):
 def commit(thread, address):
     """``tcgen05.commit``: an arrival on a barrier of the block's, when all products that the thread has issued are
     over."""
-    block, pipe = thread.block, tensor_memory_of(thread).pipe("mma", thread.tid)
-    barrier = block.barriers.find(thread, address)
-    phase, copied = barrier.promise(thread, False)
-    clock, copied[pipe.component] = thread.clock, pipe.number
-    pipe.commits = [*pipe.commits[-8:], (pipe.number, barrier, thread.site())]
-    copies, pipe.copies, pipe.number = pipe.copies, pipe.copies[-1:], pipe.number + 1
-    arrival = Copy(thread, "products (tcgen05.commit)", int(address) & WORD, 0, phase, barrier)
-    landing = thread.time
+    commit_to(thread, [thread.block.barriers.find(thread, address)])
 
-    def deliver():
+
+def commit_to(thread, barriers):
+    """The same on each of some barriers of the cluster."""
+    block, pipe, clock = thread.block, tensor_memory_of(thread).pipe("mma", thread.tid), thread.clock
+    number, copies, landing = pipe.number, pipe.copies, thread.time
+    pipe.commits = [*pipe.commits[-8:], *((number, barrier, thread.site()) for barrier in barriers)]
+    pipe.copies, pipe.number = copies[-1:], number + 1
+    # It hands on what phases and groups the thread has waited for, and nothing else that it did.
+    facts = thread.clocks.copy()
+    facts[:, : block.size] = 0
+    facts[0, pipe.component] = number
+
+    def land(barrier, arrival):
         for copy in copies:
             if not copy.landed:
                 block.land(copy)
-        barrier.keep(thread, arrival, clock, copied, landing)
+        barrier.keep(thread, arrival, clock, facts, landing)
 
-    block.launch_copy(arrival, deliver)
+    for barrier in barriers:
+        phase = barrier.promise(thread, False)[0] if barrier.block is block else barrier.phase
+        arrival = Copy(thread, "products (tcgen05.commit)", barrier.address, 0, phase, barrier)
+        block.launch_copy(arrival, functools.partial(land, barrier, arrival))

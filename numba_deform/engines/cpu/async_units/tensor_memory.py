@@ -4,7 +4,7 @@ PTX's text: it has never run beside hardware.
 
 Loads, stores and products are asynchronous. Each is number n of its ``Pipe``, which has an entry in the block's
 vector clocks: who reads n there knows that it is over. Loads and stores are over for who has executed
-``tcgen05.wait``, products for who has waited on the mbarrier of a ``tcgen05.commit``.
+``tcgen05.wait``, or used what was loaded; products for who has waited on the mbarrier of a ``tcgen05.commit``.
 """
 
 import functools
@@ -18,6 +18,7 @@ from .cycle_costs import COST
 from .warp_mma import converged
 
 LANES, COLUMNS, LEAST = 128, 512, 32  # LEAST: columns of an allocation
+BASIS = "tensor memory is judged by PTX's text alone: no GPU that has it has run this engine's tests"
 MANY = 4096  # accesses on record, after which those that no cell remembers are dropped
 WAITS = {"ld": "tcgen05.wait::ld", "st": "tcgen05.wait::st"}
 
@@ -35,11 +36,11 @@ class Pipe:
         self.component, self.number = block.new_component(), 1
         self.commits, self.copies = [], []
 
-    def finish(self, threads):
-        """All that was issued so far is over for these threads."""
+    def finish(self, threads, number=None):
+        """All that was issued so far, or up to a number, is over for these threads."""
+        number = self.number - 1 if number is None else number
         for thread in threads:
-            thread.seen[self.component] = self.number
-        self.number += 1
+            thread.seen[self.component] = max(thread.seen[self.component], number)
 
 
 class Access(NamedTuple):
@@ -84,6 +85,7 @@ class TensorMemory:
 
     def __init__(self, block):
         self.block = block
+        block.execution.basis = BASIS
         self.allocations, self.relinquished, self.waiters = {}, None, []  # first column -> Allocation
         self.cells = np.zeros((LANES, COLUMNS), np.uint32)
         self.writer = np.zeros((LANES, COLUMNS), np.int64)  # number of the Access that wrote a cell last
@@ -279,19 +281,21 @@ class TensorMemory:
     def _cells(self, kind, thread, shape, where, brought):
         """(lanes, columns) of what the warp moves, arrays (lane of the warp, register), when that has been judged
         and noted."""
-        lane, first = self._corner(thread, f"tcgen05.{kind}.{shape}", shape, brought)
+        site, thread = thread.site(), self.block.threads[32 * thread.warp]  # its first lane speaks for the warp
+        lane, first = self._corner(thread, site, f"tcgen05.{kind}.{shape}", shape, brought)
         lanes, columns = lane + where[0], first + where[1]
         pipe = self.pipe(kind, thread.warp)
         halves = (slice(0, 16), slice(16, 32)) if shape == "16x32bx2" else (slice(0, 32),)
         for half in halves:
             own = columns[half]
             rectangle = tuple(np.unique(lanes[half]).tolist()), slice(int(own.min()), int(own.max()) + 1)
-            access = Access(kind, f"tcgen05.{kind}.{shape}", thread, thread.site(), pipe, pipe.number, *rectangle)
+            access = Access(kind, f"tcgen05.{kind}.{shape}", thread, site, pipe, pipe.number, *rectangle)
             self.access(access, reads=kind == "ld", writes=kind == "st")
+        pipe.number += 1
         thread.time += COST.shared_access
         return lanes, columns
 
-    def _corner(self, thread, what, shape, brought):
+    def _corner(self, thread, site, what, shape, brought):
         """(lane, column) where the warp's access begins."""
         addresses = {each[0] for each in brought.values()}
         lane, column = split_address(next(iter(addresses)))
@@ -299,7 +303,8 @@ class TensorMemory:
         starts = (own, own + 16) if shape.startswith("16") else (own,)
         if len(addresses) > 1 or lane not in starts:
             said = f"{len(addresses)} addresses" if len(addresses) > 1 else f"lane {lane}"
-            fault = thread.fault(faults.BadTensorOperand, f"{what} by warp {thread.warp} of {said}")
+            what = f"{what} by warp {thread.warp} of {said}"
+            fault = thread.fault_at(faults.BadTensorOperand, what, site)
             fault.rule = "Warp w of a block reaches lanes 32 (w % 4) to 32 (w % 4) + 31 of tensor memory, all its "
             fault.rule += "lanes by one address (PTX 9.7.16)."
             fault.cure = f"Here the address begins at lane {own}: add {own} << 16 to that of the columns."

@@ -164,7 +164,7 @@ def _arrival(cluster, thread, address, count, expected=None, drop=False):
 
 
 def _multicast(cluster, thread, *args, **_):
-    *_, bar, mask = args
+    *_, bar, mask = args  # whose last two these are
     place = _home(cluster, thread, bar, 1)[1]
     ranks = [rank for rank in range(len(cluster.blocks)) if mask >> rank & 1]
     return Operation(lambda: [Touch(("mbarrier", place, rank), "read") for rank in ranks])
@@ -265,7 +265,7 @@ VISIBLE = {
 ON_CLUSTER = {
     "load_flag": _flag, "store_flag": _set_flag, "atomic": _change_word, "mbarrier_arrive": _arrival,
     "tensor_load": _multicast, "bulk_load": _multicast, "bulk_copy": _sending(3), "bulk_reduce": _sending(3),
-    "store_async": _sending(2), "reduce_async": _sending(2),
+    "store_async": _sending(2), "commit_products": _multicast, "reduce_async": _sending(2),
 }  # fmt: skip
 # What neither shows in a thread's variables nor counts as a read or as progress.
 UNSEEN = (

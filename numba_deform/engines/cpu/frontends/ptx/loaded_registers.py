@@ -1,9 +1,9 @@
-"""Registers of a tcgen05.ld that no tcgen05.wait::ld has followed yet (PTX ISA 9.7.16): to move one is no
-access, to compute with it is. Where every path has a wait before, nothing more is done; elsewhere the translated
-function calls what stands here under "while it runs"."""
+"""Registers that a tcgen05.ld fills (PTX ISA 9.7.16.6): who computes with one has its value, and that load is over
+for him without tcgen05.wait::ld; a move is no use. Where every path has a wait before the first use, nothing more
+is done; elsewhere the translated function calls what stands here under "while it runs"."""
 
 from .....device.ptx import cpu
-from .... import faults
+from ...async_units.tensor_memory import tensor_memory_of
 from .operations import kernel_function
 from .parser import targets_of
 from .warpgroup_registers import RegisterWatch
@@ -14,7 +14,7 @@ def is_load(i):
 
 
 def is_wait(i):
-    return i.root == "tcgen05" and i.parts[1] == "wait::ld"
+    return i.root == "tcgen05" and i.parts[1] == "wait::ld" and not i.guard
 
 
 class Pending:
@@ -35,13 +35,13 @@ class Pending:
         if is_load(i):
             self.registers.update(targets_of(i))
         elif is_wait(i):
-            self.registers -= self.registers if not i.guard else set()
+            self.registers.clear()
         elif i.root == "mov":
             pending = not self.registers.isdisjoint(reads)
-            self.registers -= set(writes if not i.guard else ())
+            self.registers -= set(() if i.guard else writes)
             self.registers.update(writes if pending else ())
         else:
-            return not self.registers.isdisjoint([*reads, *writes])
+            return not self.registers.isdisjoint(reads)
         return False
 
 
@@ -60,33 +60,29 @@ class LoadWatch(RegisterWatch):
         if is_wait(i):
             return [*made, f"{self.name}.clear()"]
         reads, writes = map(tuple, self.accesses(i))
-        if not reads and not writes:
-            return made
-        if i.root == "mov":
+        if i.root == "mov" and (reads or writes):
             return [*made, f"loads_moved({self.name}, {writes}, {reads})"]
-        return [f"loads_used({self.name}, {(*reads, *writes)})", *made]
+        return [f"loads_used({self.name}, {reads})", *made] if reads else made
 
 
 # --- while it runs ------------------------------------------------------------------------------------
 @kernel_function
 def loads_begun(pending, registers):
-    pending.update(dict.fromkeys(registers, cpu().site()))
+    thread = cpu()
+    pending.update(dict.fromkeys(registers, tensor_memory_of(thread).pipe("ld", thread.warp).number - 1))
 
 
 @kernel_function
 def loads_moved(pending, targets, sources):
-    sites = [pending[r] for r in sources if r in pending]
+    numbers = [pending[r] for r in sources if r in pending]
     for register in targets:
         pending.pop(register, None)
-        pending.update({register: site for site in sites})
+        pending.update(dict.fromkeys([register], max(numbers)) if numbers else ())
 
 
 @kernel_function
 def loads_used(pending, registers):
+    thread = cpu()
     for register in registers:
         if register in pending:
-            thread = cpu()
-            what = f"touches {register}, which the tcgen05.ld at {thread.at(pending[register])} has not filled yet"
-            fault = thread.fault(faults.TensorInFlight, what)
-            fault.cure = "Call tcgen05.wait::ld behind the load, before its registers are used."
-            raise fault
+            tensor_memory_of(thread).pipe("ld", thread.warp).finish([thread], pending[register])

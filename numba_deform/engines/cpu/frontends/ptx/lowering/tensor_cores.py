@@ -9,7 +9,7 @@ from .accesses import words_of
 
 MOST = {"32x32b": 128, "16x64b": 128, "16x32bx2": 128, "16x128b": 64, "16x256b": 32}  # .xN of a shape
 EACH = {"16x128b": 2, "16x256b": 4}  # registers of a lane for .x1, if not one
-GROUP = "cta_group::1"
+GROUP, MULTICAST = "cta_group::1", "multicast::cluster"
 
 
 def do_tcgen05(values, i):
@@ -60,13 +60,23 @@ def _st(values, i):
 def _mma(values, i):
     kind = next(p.removeprefix("kind::") for p in i.parts if p.startswith("kind::"))
     d, a, b, descriptor, *more = i.operands
-    if len(more) != 1 or values.classes.get(more[0].lstrip("!")) != "pred":
-        raise BadPtx(f"{i.opcode} with {', '.join(more)}")  # lanes that are left out, a scale of D
+    left_out = words_of(more.pop(0)) if more[0].startswith("{") else []
+    if len(more) != 1 or values.classes.get(more[0].lstrip("!")) != "pred" or len(left_out) not in (0, 4):
+        raise BadPtx(f"{i.opcode} with {', '.join(i.operands[4:])}")  # a scale of D
     in_tensor = a.startswith("[")
     a = values.value(a.strip("[] "), "u32" if in_tensor else "u64")
     given = f"{values.value(d.strip('[] '), 'u32')}, {a}, {values.value(b, 'u64')}, "
     given += f"{values.value(descriptor, 'u32')}, {values.value(more[0], 'pred')}, {in_tensor}"
+    given += "".join(f", {values.value(word, 'u32')}" for word in left_out)
     return [f"tcgen05_mma({kind!r}, {given})"]
+
+
+def _commit(values, i):
+    bar, *mask = i.operands
+    if len(mask) != (MULTICAST in i.parts):
+        raise BadPtx(i.opcode)
+    given = [values.address(bar, "shared"), *(values.value(x, "u16") for x in mask)]
+    return [f"tcgen05_commit{'_to' * len(mask)}({', '.join(given)})"]
 
 
 ALL_LANES = {"sync", "aligned"}
@@ -84,7 +94,6 @@ FORMS = {
     "fence::before_thread_sync": (set(), set(), lambda values, i: ["pass"]),
     "fence::after_thread_sync": (set(), set(), lambda values, i: ["pass"]),
     "mma": ({*COLLECTORS, *(f"kind::{kind}" for kind in KINDS)}, {GROUP}, _mma),
-    "commit": ({"shared::cluster"}, {GROUP, "mbarrier::arrive::one", "b64"},
-               lambda values, i: [f"tcgen05_commit({values.address(i.operands[0], 'shared')})"]),
+    "commit": ({"shared::cluster", MULTICAST}, {GROUP, "mbarrier::arrive::one", "b64"}, _commit),
 }  # fmt: skip
 ROWS = {"tcgen05": do_tcgen05}
