@@ -326,6 +326,7 @@ class MBarrier:
         else:
             raise_to(self.gathered, copied)
             self.arrived.setdefault(thread.tid, clock)
+            thread.arrivals.setdefault(self, arrival.site)
         self.copied, self.is_sure = True, False
         self.time = max(self.time, landing)
         self.pending -= 1

@@ -19,6 +19,7 @@ from .warp_mma import converged
 
 LANES, COLUMNS, LEAST = 128, 512, 32  # LEAST: columns of an allocation
 BASIS = "tensor memory is judged by PTX's text alone: no GPU that has it has run this engine's tests"
+PATIENCE = 16  # turns that others get
 MANY = 4096  # accesses on record, after which those that no cell remembers are dropped
 WAITS = {"ld": "tcgen05.wait::ld", "st": "tcgen05.wait::st"}
 
@@ -115,7 +116,14 @@ class TensorMemory:
             self.allocations[first] = Allocation(columns, thread, thread.site())
             self.writer[:, first : first + columns] = 0
             thread.store("shared", place, (first,))
-        converged(thread, f"{what}, done", None, list)
+        converged(thread, f"{what}, done", None, lambda brought: self._tell(thread) or [()])
+
+    def _tell(self, thread):
+        """What the first lane of a warp has stored for all of them, the others may read."""
+        first, *others = self.block.threads[32 * thread.warp : 32 * thread.warp + 32]
+        for each in others:
+            each.seen[first.tid] = first.clock
+        first.tick()
 
     def _room(self, columns):
         """The first of so many columns that are free, a multiple of their number; None if there are none."""
@@ -239,13 +247,17 @@ class TensorMemory:
             fault.cure += "barrier, tcgen05.fence::after_thread_sync)."
             return fault
         fault = thread.fault_at(faults.TensorInFlight, what, access.site)
-        commit = next((each for each in before.pipe.commits if each[0] >= before.number), None)
+        commits = [each for each in before.pipe.commits if each[0] >= before.number]
+        commit = next((each for each in commits if each[1] in thread.waits), *commits[:1] or [None])
         if wait:
             fault.cure = f"Call {wait} in that warp behind it, and meet that warp, before this."
             fault.cure = f"Call {wait} between the two." if issuer.warp == thread.warp else fault.cure
         elif commit:
             fault.add(f"its tcgen05.commit at {thread.at(commit[2])} signals {commit[1].name}")
             fault.cure = f"Wait on {commit[1].name}, for the phase that the commit completes, before this."
+            waited = [b.name for b in thread.waits if any(b is of for _, of, _ in before.pipe.commits)]
+            if waited and commit[1] not in thread.waits:
+                fault.cure += f" It has waited on {waited[-1]}: or are other columns meant, whose product that is for?"
         else:
             fault.add("no tcgen05.commit follows it")
             fault.cure = "Put tcgen05.commit behind it, and wait on its mbarrier before this."
@@ -254,9 +266,16 @@ class TensorMemory:
     # --- loads and stores -------------------------------------------------------------------------------
     def load(self, thread, address, shape, count, packed, split):
         """``tcgen05.ld`` of a warp: the words of this lane's registers."""
+        lane, first = split_address(address)
+        where = places(shape, count, split, packed)
+        cells = (lane + where[0][thread.lane]) % LANES, (first + where[1][thread.lane]) % COLUMNS
+        for _ in range(PATIENCE):  # let the late writer come, so that the fault can name it
+            if self.writer[cells].all():
+                break
+            thread.spin()
 
         def move(brought):
-            lanes, columns = self._cells("ld", thread, shape, places(shape, count, split, packed), brought)
+            lanes, columns = self._cells("ld", thread, shape, where, brought)
             words = self.cells[lanes, columns]
             if packed:
                 low, high = np.split(words & 0xFFFF, 2, axis=1)
