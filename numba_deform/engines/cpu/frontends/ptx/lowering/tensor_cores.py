@@ -42,7 +42,7 @@ def _moved(values, i, address, registers):
     if not fits or (shape == "16x32bx2") != len(split) or packed and shape != "32x32b":
         raise BadPtx(f"{i.opcode} with {len(registers)} registers")
     offset = int(split[0], 0) if split else 0
-    return f"{values.value(address.strip('[] '), 'u32')}, {shape!r}, {count}, {packed}, {offset}"
+    return f"{values.address(address, 'shared')}, {shape!r}, {count}, {packed}, {offset}"
 
 
 def _ld(values, i):
@@ -64,8 +64,8 @@ def _mma(values, i):
     if len(more) != 1 or values.classes.get(more[0].lstrip("!")) != "pred" or len(left_out) not in (0, 4):
         raise BadPtx(f"{i.opcode} with {', '.join(i.operands[4:])}")  # a scale of D
     in_tensor = a.startswith("[")
-    a = values.value(a.strip("[] "), "u32" if in_tensor else "u64")
-    given = f"{values.value(d.strip('[] '), 'u32')}, {a}, {values.value(b, 'u64')}, "
+    a = values.address(a, "shared") if in_tensor else values.value(a, "u64")
+    given = f"{values.address(d, 'shared')}, {a}, {values.value(b, 'u64')}, "
     given += f"{values.value(descriptor, 'u32')}, {values.value(more[0], 'pred')}, {in_tensor}"
     given += "".join(f", {values.value(word, 'u32')}" for word in left_out)
     return [f"tcgen05_mma({kind!r}, {given})"]
