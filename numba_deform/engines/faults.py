@@ -216,12 +216,12 @@ class TensorMemoryMisuse(SimFault):
 
 class TensorInFlight(DataRace):
     """An access to cells that an asynchronous operation may still read or write."""
-    rule = "Products are over for who has waited on the mbarrier of their tcgen05.commit; tcgen05.ld and st for "
-    rule += "who has executed tcgen05.wait (PTX 9.7.16.6)."
+    rule = "Products are over for who has waited on the mbarrier of their tcgen05.commit; tcgen05.ld and st "
+    rule += "for who has executed tcgen05.wait (PTX 9.7.16.6)."
     cure = "Wait for the operation before this."
 
 class BadTensorOperand(SimFault):
-    rule = "Descriptors and addresses of tcgen05 have the fields that PTX gives them (PTX 9.7.16.4.1, 9.7.16.4.2)."
+    rule = "Descriptors and addresses of tcgen05 are as PTX has them (PTX 9.7.16.4.1, 9.7.16.4.2)."
     cure = "Compare it with the matrix in memory, field by field."
 
 # --- mbarrier -------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Forms of instructions, one each of what Hopper code contains: those that the front end knows
-(forms_known.txt), and those that it refuses by name (forms_refused.txt). ptxas takes all of them for sm_90a, those
-of tcgen05 for sm_100a."""
+(forms_known.txt), and those that it refuses by name (forms_refused.txt). ptxas takes all of them for sm_90a,
+those of tcgen05 for sm_100a."""
 
 from pathlib import Path
 

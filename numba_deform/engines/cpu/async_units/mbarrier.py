@@ -293,8 +293,8 @@ class MBarrier:
         self.pending -= count
 
     def promise(self, thread, more):
-        """(the phase in which ``thread`` leaves an arrival to what it has under way, clocks of the phases that it
-        knows to be over). ``more``: the phase waits for it beside the arrivals that it expects."""
+        """(the phase in which ``thread`` leaves an arrival to what it has under way, clocks of the phases that
+        it knows to be over). ``more``: the phase waits for it beside the arrivals that it expects."""
         if self.phases_over(thread.seen) < self.phase:
             raise self._unobserved(thread)
         if more:
@@ -313,8 +313,8 @@ class MBarrier:
         return self.phase, clocks
 
     def keep(self, thread, arrival, clock, copied, landing):
-        """That arrival: what ``thread`` had under way is over. ``copied`` are clocks that say so and nothing else;
-        ``clock`` is the thread's when it left the arrival, ``arrival`` the record of that."""
+        """That arrival: what ``thread`` had under way is over. ``copied`` are clocks that say so and nothing
+        else; ``clock`` is the thread's when it left the arrival, ``arrival`` the record of that."""
         if self.phase != arrival.phase or not self.pending:
             what = f"leaves an arrival on {self.name} in phase {arrival.phase} to its {arrival.what}; when "
             what += f"they have landed, others have made the {self.expected} arrivals of that phase"

@@ -22,7 +22,8 @@ KINDS = {
     "f8f6f4": ({0: "f16", 1: "f32"}, F8), "i8": ({2: "s32"}, {0: "u8", 1: "s8"}),
 }  # fmt: skip
 FIELDS = {"sparse": (2, 1), "limit": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3), "negate_a": (13, 1),
-          "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1), "n": (17, 6), "m": (24, 5)}  # fmt: skip
+          "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1), "n": (17, 6),
+          "m": (24, 5)}  # fmt: skip
 SWIZZLES = {0: 0, 2: 1, 4: 2, 6: 3}  # of a descriptor of shared memory -> of wgmma's
 
 
@@ -44,28 +45,28 @@ def decoded(thread, kind, descriptor):
     sums, factors = KINDS[kind]
     rows, columns = 16 * field["m"], 8 * field["n"]
     said = f"the instruction descriptor {int(descriptor) & WORD:#010x} says M {rows}, N {columns}"
-    types = [table.get(field[name]) for name, table in (("d", sums), ("a", factors), ("b", factors))]
-    said += ", types " + ", ".join(f"{name} {t or field[name.lower()]}" for name, t in zip("DAB", types, strict=True))
-    if None in types or field["sparse"]:
+    types = {name: table.get(field[name]) for name, table in (("d", sums), ("a", factors), ("b", factors))}
+    said += ", types " + ", ".join(f"{name.upper()} {t or field[name]}" for name, t in types.items())
+    if None in types.values() or field["sparse"]:
         known = [", ".join(f"{n} ({t})" for n, t in table.items()) for table in (sums, factors)]
         raise _bad_descriptor(thread, kind, said + ", sparse" * field["sparse"],
                               f"kind::{kind} has D of {known[0]}, A and B of {known[1]}, dense")  # fmt: skip
     step = {64: 8, 128: 16}.get(rows)
     if step is None or not step <= columns <= 256 or columns % step:
         raise _bad_descriptor(thread, kind, said, "M is 64 with N 8, 16 .. 256, or 128 with N 16, 32 .. 256")
-    d, a, b = types
-    form = form_of(d, a, b)
+    form = form_of(*types.values())
     pairs = ((field[f"{name}_a"], field[f"{name}_b"]) for name in ("negate", "transpose"))
     negated, transposed = (tuple(map(bool, pair)) for pair in pairs)
     if any(transposed) and form.size != 2:
-        raise _bad_descriptor(thread, kind, f"{said}, transposed", "of these types the engine knows K-major A and B")
+        known = "of these types the engine knows K-major A and B"
+        raise _bad_descriptor(thread, kind, f"{said}, transposed", known)
     return Shape(form, rows, columns, negated, transposed, bool(field["limit"]), said)
 
 
 def _bad_descriptor(thread, kind, what, known):
     fault = thread.fault(faults.BadTensorOperand, f"tcgen05.mma.kind::{kind}: {what}")
-    fault.rule = "An instruction descriptor has the types of D, A and B in bits 4, 7 and 10, N / 8 from bit 17 and "
-    fault.rule += "M / 16 from bit 24 on (PTX 9.7.16.4.2)."
+    fault.rule = "An instruction descriptor has the types of D, A and B in bits 4, 7 and 10, N / 8 from bit 17 "
+    fault.rule += "and M / 16 from bit 24 on (PTX 9.7.16.4.2)."
     fault.cure = f"{known[:1].upper()}{known[1:]}."
     return fault
 
@@ -75,10 +76,10 @@ def _as_wgmma(thread, name, descriptor):
     descriptor = int(descriptor)
     swizzle = SWIZZLES.get(descriptor >> 61)
     if descriptor >> 46 & 7 != 1 or swizzle is None or descriptor >> 52 & 0x1FF:
-        what = f"the descriptor of {name}, {descriptor:#018x}, has {descriptor >> 46 & 7:#b} in bits 46 to 48 and "
-        fault = thread.fault(faults.BadTensorOperand, f"{what}swizzle {descriptor >> 61} in bits 61 to 63")
-        fault.rule = "A descriptor of tcgen05 has 0b001 in bits 46 to 48, and the swizzle in bits 61 to 63: 0 none, "
-        fault.rule += "2 of 128, 4 of 64, 6 of 32 bytes (PTX 9.7.16.4.1)."
+        what = f"the descriptor of {name}, {descriptor:#018x}, has {descriptor >> 46 & 7:#b} in bits 46 to 48 "
+        fault = thread.fault(faults.BadTensorOperand, f"{what}and swizzle {descriptor >> 61} in bits 61 to 63")
+        fault.rule = "A descriptor of tcgen05 has 0b001 in bits 46 to 48, and the swizzle in bits 61 to 63: "
+        fault.rule += "0 none, 2 of 128, 4 of 64, 6 of 32 bytes (PTX 9.7.16.4.1)."
         fault.cure = "Make it for tcgen05: wgmma's has its swizzle in bits 62 and 63, and no constant."
         raise fault
     return descriptor & (1 << 52) - 1 & ~(7 << 46) | swizzle << 62
@@ -91,8 +92,8 @@ def lanes_of(rows, lane):
 
 
 def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor, *left_out):
-    """Issues D = A B^T, plus D if ``adds``. ``in_tensor``: ``a`` is an address of tensor memory; ``left_out``: words
-    with a bit for each lane, those of which keep what they hold."""
+    """Issues D = A B^T, plus D if ``adds``. ``in_tensor``: ``a`` is an address of tensor memory; ``left_out``:
+    words with a bit for each lane, set of those that keep what they hold."""
     memory, block, shape = tensor_memory_of(thread), thread.block, decoded(thread, kind, descriptor)
     form, rows, columns = shape.form, shape.rows, shape.columns
     what, pipe = f"tcgen05.mma.kind::{kind} ({rows} x {columns})", memory.pipe("mma", thread.tid)
@@ -171,8 +172,8 @@ def _sums(shape, left, right, held):
 
 
 def commit(thread, address):
-    """``tcgen05.commit``: an arrival on a barrier of the block's, when all products that the thread has issued are
-    over."""
+    """``tcgen05.commit``: an arrival on a barrier of the block's, when all products that the thread has issued
+    are over."""
     commit_to(thread, [thread.block.barriers.find(thread, address)])
 
 

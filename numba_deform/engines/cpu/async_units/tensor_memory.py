@@ -109,7 +109,7 @@ class TensorMemory:
             self._check_count(thread, what, columns)
             if self.relinquished:
                 what += f" after tcgen05.relinquish_alloc_permit at {thread.at(self.relinquished)}"
-                raise self._misuse(thread, what, "Allocate all that the block needs before it gives the permit up.")
+                raise self._misuse(thread, what, "Allocate all columns before the block gives the permit up.")
             while (first := self._room(columns)) is None:
                 self.waiters.append(thread)
                 thread.park("tcgen05.alloc", self, columns)
@@ -147,8 +147,8 @@ class TensorMemory:
         made = self.allocations.get(first)
         if lane or made is None or made.columns != columns:
             there = [f"{n:#x} ({each.columns} columns)" for n, each in sorted(self.allocations.items())]
-            cure = f"Allocated are {', '.join(there) or 'no columns'}: free the address and the number of columns "
-            raise self._misuse(thread, what, cure + "that tcgen05.alloc was called for, once.")
+            cure = f"Allocated are {', '.join(there) or 'no columns'}: free the address and the number of "
+            raise self._misuse(thread, what, cure + "columns that tcgen05.alloc was called for, once.")
         all_of_it = Access("dealloc", what, thread, thread.site(), None, 0, tuple(range(LANES)),
                            slice(first, first + columns))  # fmt: skip
         self._check(all_of_it, writes=True)
@@ -167,7 +167,7 @@ class TensorMemory:
         for first, made in self.allocations.items():
             what = f"the block has exited with {made.columns} columns of tensor memory at {first:#x} that were "
             fault = made.thread.fault_at(faults.TensorMemoryMisuse, f"{what}allocated here", made.site)
-            fault.cure = "Call tcgen05.dealloc in a warp that stays to the end, behind a barrier of all that use it."
+            fault.cure = "Call tcgen05.dealloc in a warp that stays, behind a barrier of all that use it."
             raise fault
 
     @staticmethod
@@ -180,8 +180,10 @@ class TensorMemory:
         """What those who wait for columns wait for: fields of a ``Wait``."""
         late = sorted({each.thread.tid for each in self.allocations.values()})
         taken = sum(each.columns for each in self.allocations.values())
-        return {"on": f"{columns} columns of tensor memory", "state": f"{taken} of {COLUMNS} are allocated",
-                "missing": "columns that nobody frees", "by": tuple(late), "why": "by tcgen05.dealloc"}  # fmt: skip
+        return {
+            "on": f"{columns} columns of tensor memory", "state": f"{taken} of {COLUMNS} are allocated",
+            "missing": "columns that nobody frees", "by": tuple(late), "why": "by tcgen05.dealloc",
+        }  # fmt: skip
 
     def deadlock(self, kind):
         return faults.TensorMemoryMisuse
@@ -209,7 +211,8 @@ class TensorMemory:
         there = [f"{n} to {n + each.columns - 1}" for n, each in sorted(self.allocations.items())]
         what = f"{access.what} of columns {first} to {stop - 1}; allocated are {' and '.join(there) or 'none'}"
         fault = access.thread.fault_at(faults.TensorMemoryMisuse, what, access.site)
-        fault.cure = "Take the address that tcgen05.alloc has stored, and stay inside its columns while they last."
+        fault.cure = "Take the address that tcgen05.alloc has stored, and stay inside its columns while they "
+        fault.cure += "last."
         raise fault
 
     def _check(self, access, reads=False, writes=False):
@@ -229,8 +232,8 @@ class TensorMemory:
         what = f"{access.what} reads {place} of tensor memory, which nothing has written"
         fault = access.thread.fault_at(faults.UninitialisedRead, what, access.site)
         fault.rule = "Tensor memory holds garbage until a product or tcgen05.st has written it (PTX 9.7.16)."
-        fault.cure = "Have the first product write it (enable-input-d false), or store zeros; and compare lanes and "
-        fault.cure += "columns with those that are written."
+        fault.cure = "Have the first product write it (enable-input-d false), or store zeros; and compare "
+        fault.cure += "lanes and columns with those that are written."
         return fault
 
     @staticmethod
@@ -238,13 +241,13 @@ class TensorMemory:
         """The fault of an access to cells that ``before`` may still be at work on."""
         thread, issuer = access.thread, before.thread
         who = "it" if issuer is thread else thread.describe_tid(issuer.block, issuer.tid)
-        what = f"{access.what} of cells that {who} {'writes' if before.kind != 'ld' else 'reads'} by {before.what} "
-        what += f"at {thread.at(before.site)}"
+        verb = "reads" if before.kind == "ld" else "writes"
+        what = f"{access.what} of cells that {who} {verb} by {before.what} at {thread.at(before.site)}"
         wait = WAITS.get(before.kind)
         if wait and before.is_over(issuer):
             fault = thread.fault_at(faults.DataRace, f"{what}; nothing orders that before this", access.site)
-            fault.cure = "Have both sides meet behind that one's tcgen05.wait (tcgen05.fence::before_thread_sync, a "
-            fault.cure += "barrier, tcgen05.fence::after_thread_sync)."
+            fault.cure = "Have both sides meet behind that one's tcgen05.wait: by "
+            fault.cure += "tcgen05.fence::before_thread_sync, a barrier, tcgen05.fence::after_thread_sync."
             return fault
         fault = thread.fault_at(faults.TensorInFlight, what, access.site)
         commits = [each for each in before.pipe.commits if each[0] >= before.number]
@@ -257,7 +260,7 @@ class TensorMemory:
             fault.cure = f"Wait on {commit[1].name}, for the phase that the commit completes, before this."
             waited = [b.name for b in thread.waits if any(b is of for _, of, _ in before.pipe.commits)]
             if waited and commit[1] not in thread.waits:
-                fault.cure += f" It has waited on {waited[-1]}: or are other columns meant, whose product that is for?"
+                fault.cure += f" It has waited on {waited[-1]}: or are other columns meant, that product's?"
         else:
             fault.add("no tcgen05.commit follows it")
             fault.cure = "Put tcgen05.commit behind it, and wait on its mbarrier before this."
@@ -298,8 +301,8 @@ class TensorMemory:
         converged(thread, f"tcgen05.st.{shape}", (int(address), words), move)
 
     def _cells(self, kind, thread, shape, where, brought):
-        """(lanes, columns) of what the warp moves, arrays (lane of the warp, register), when that has been judged
-        and noted."""
+        """(lanes, columns) of what the warp moves, arrays (lane of the warp, register), when that has been
+        judged and noted."""
         site, thread = thread.site(), self.block.threads[32 * thread.warp]  # its first lane speaks for the warp
         lane, first = self._corner(thread, site, f"tcgen05.{kind}.{shape}", shape, brought)
         lanes, columns = lane + where[0], first + where[1]
@@ -308,7 +311,8 @@ class TensorMemory:
         for half in halves:
             own = columns[half]
             rectangle = tuple(np.unique(lanes[half]).tolist()), slice(int(own.min()), int(own.max()) + 1)
-            access = Access(kind, f"tcgen05.{kind}.{shape}", thread, site, pipe, pipe.number, *rectangle)
+            what = f"tcgen05.{kind}.{shape}"
+            access = Access(kind, what, thread, site, pipe, pipe.number, *rectangle)
             self.access(access, reads=kind == "ld", writes=kind == "st")
         pipe.number += 1
         thread.time += COST.shared_access
@@ -324,8 +328,8 @@ class TensorMemory:
             said = f"{len(addresses)} addresses" if len(addresses) > 1 else f"lane {lane}"
             what = f"{what} by warp {thread.warp} of {said}"
             fault = thread.fault_at(faults.BadTensorOperand, what, site)
-            fault.rule = "Warp w of a block reaches lanes 32 (w % 4) to 32 (w % 4) + 31 of tensor memory, all its "
-            fault.rule += "lanes by one address (PTX 9.7.16)."
+            fault.rule = "Warp w of a block reaches lanes 32 (w % 4) to 32 (w % 4) + 31 of tensor memory, and "
+            fault.rule += "all its threads give one address (PTX 9.7.16)."
             fault.cure = f"Here the address begins at lane {own}: add {own} << 16 to that of the columns."
             raise fault
         return lane, column
@@ -339,7 +343,7 @@ class TensorMemory:
 
 @functools.cache
 def places(shape, count, split=0, packed=False):
-    """(rows, columns) of what the lanes' registers hold, arrays (lane, register), as PTX 9.7.16.2.3.1 has them.
+    """(rows, columns) of what the lanes' registers hold, arrays (lane, register) as PTX 9.7.16.2.3.1 has them.
     ``packed``: a register has the lower halves of two neighbouring cells, first all the left ones."""
     lane, register = np.ogrid[:32, : count * {"16x128b": 2, "16x256b": 4}.get(shape, 1)]
     rows, columns = {

@@ -420,7 +420,7 @@ def astray(thread, name, descriptor, places, *form):
 
 
 def _read_rows(thread, group, places, what, phase):
-    """``read_matrix`` of A, by all threads; with the waiver own-rows each warp has to know its own 16 rows alone."""
+    """``read_matrix`` of A, by all threads; with the waiver own-rows each warp has to know its own 16 rows."""
     try:
         read_matrix(thread, group.component, places, what, phase, group.tids)
         return

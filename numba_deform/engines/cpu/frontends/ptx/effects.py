@@ -204,8 +204,9 @@ def do_setp_any(values, i):
 
 
 ROWS = {
-    **accesses.ROWS, **synchronisation.ROWS, **arithmetic.ROWS, **tensor_cores.ROWS, "setp": do_setp_any, "set": do_set,
-    "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt_any, "shfl": do_shfl, "elect": do_elect, "match": do_match,
+    **accesses.ROWS, **synchronisation.ROWS, **arithmetic.ROWS, **tensor_cores.ROWS,
+    "setp": do_setp_any, "set": do_set, "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt_any, "shfl": do_shfl,
+    "elect": do_elect, "match": do_match,
     "redux": do_redux, "movmatrix": do_movmatrix, "cp": do_cp, "call": do_call, "wgmma": do_wgmma,
     "mma": do_mma,
     "nanosleep": lambda values, i: [f"cuda.nanosleep({values.value(i.operands[0], 'u32')})"],

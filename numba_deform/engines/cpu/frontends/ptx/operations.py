@@ -95,7 +95,8 @@ for _name, _method in {
     "warpgroup_fence": "fence_registers", "warpgroup_commit": "commit_products",
     "warpgroup_wait": "wait_products", "warpgroup_product": "multiply_registers",
     "warp_product": "multiply_fragments", "replace_map": "replace_map", "publish_map": "publish_map",
-    "cache_policy": "create_policy", **{name: name for name in vars(Instructions) if name.startswith("tcgen05_")},
+    "cache_policy": "create_policy",
+    **{name: name for name in vars(Instructions) if name.startswith("tcgen05_")},
 }.items():  # fmt: skip
     FUNCTIONS[_name] = _of_thread(_method)
 

@@ -24,8 +24,8 @@ KERNEL = re.compile(r"__global__[^;{}()]*(?:\b__\w+__\s*\((?:[^()]|\([^()]*\))*\
 
 
 def from_cuda(file, options=(), compiler=None):
-    """The kernels of a CUDA C++ file as :func:`from_ptx` has them, compiled with line information for sm_90a, or
-    what ``options`` say: ``["-arch=sm_100a"]``.
+    """The kernels of a CUDA C++ file as :func:`from_ptx` has them, compiled with line information for sm_90a,
+    or what ``options`` say: ``["-arch=sm_100a"]``.
 
     ``compiler``: the path of an nvcc, or ``"nvrtc"``. Left out, it is the nvcc of the extra
     ``pip install 'numba_deform[cuda]'`` if it is installed, else the one in PATH or CUDA_HOME, else NVRTC,

@@ -38,7 +38,8 @@ def _moved(values, i, address, registers):
     count = next((int(p[1:]) for p in i.parts if re.fullmatch(r"x\d+", p)), 0)
     halves, packed = i.operands[1 if i.parts[1] == "st" else 2 :], any(p.endswith("::16b") for p in i.parts)
     split = [o for o in halves if not o.startswith("{")]
-    fits = shape and count.bit_count() == 1 and count <= MOST[shape] and len(registers) == count * EACH.get(shape, 1)
+    fits = shape and count.bit_count() == 1 and count <= MOST[shape]
+    fits = fits and len(registers) == count * EACH.get(shape, 1)
     if not fits or (shape == "16x32bx2") != len(split) or packed and shape != "32x32b":
         raise BadPtx(f"{i.opcode} with {len(registers)} registers")
     offset = int(split[0], 0) if split else 0
@@ -80,7 +81,7 @@ def _commit(values, i):
 
 
 ALL_LANES = {"sync", "aligned"}
-COLLECTORS = {f"collector::a::{use}" for use in ("fill", "use", "lastuse", "discard")}  # of the cache of A: hints
+COLLECTORS = {f"collector::a::{use}" for use in ("fill", "use", "lastuse", "discard")}  # hints
 MOVES = {*MOST, "pack::16b", "unpack::16b", *(f"x{1 << n}" for n in range(8))}
 # What follows tcgen05 -> (words of the opcode that may follow, those that have to, what writes it).
 FORMS = {
