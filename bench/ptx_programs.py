@@ -46,6 +46,9 @@ FAULTS = {
                               "ReadAfterRelease|ProductInFlight"),
     "no fence before a product": (r"wgmma\.fence\.sync\.aligned;", "",
                                   "MissingWarpgroupFence|AccumulatorInFlight"),
+    "products are not committed": (r"tcgen05\.commit[.\w:]*\.b64 *(\[[^]]*\])[^;]*;",
+                                   r"mbarrier.arrive.b64 _, \1;", "TensorInFlight|RefillRace"),
+    "tensor memory is not freed": (r"tcgen05\.dealloc[^;]*;", "", "TensorMemoryMisuse"),
     "no barrier of threads": (r"(?:bar\.sync\s+0|barrier\.sync(?:\.aligned)?\s+0);", "",
                               "InitNotOrdered|NotABarrier|DataRace|RefillRace|InFlightRead"),
     "a store is not waited for": (r"cp\.async\.bulk\.wait_group(?:\.read)?\s+\d;", "",
@@ -134,6 +137,31 @@ PROGRAMS = (
             ("-std=c++17", "-O3", "--use_fast_math", "--expt-relaxed-constexpr", "--expt-extended-lambda",
              "-DNDEBUG", "-I{tree}/hopper", "-I{cutlass}/include"),
             waive=("own-arrival", "own-rows")),
+)  # fmt: skip
+
+
+# For a Blackwell GPU, which the engine knows from PTX's text alone. The first tutorial writes its tiles by
+# ordinary stores, with no proxy fence before the product: that is its one mend. In the second nothing keeps the
+# warps together that only wait, so it takes one step.
+BLACKWELL = "examples/cute/tutorial/blackwell"
+TENSOR = (("products are not committed", 0), ("tensor memory is not freed", 0))
+FENCE = (r"(__syncthreads\(\);\n\n    // tcgen05\.mma instructions)",
+         r"cutlass::arch::fence_view_async_shared(); \1")  # fmt: skip
+
+
+def on_blackwell(number, name, faults, words, mends=(), waive=("init-fence",)):
+    options = (*real_bugs.CUTE, "-gencode=arch=compute_100a,code=compute_100a", "-I{tree}/examples/common",
+               f"-I{{tree}}/{BLACKWELL}")  # fmt: skip
+    return Program(f"CUTLASS tutorial {name}", f"{BLACKWELL}/{number}_{name}.cu", faults, real_bugs.CUTLASS,
+                   "7107b0553", ("include", "tools/util/include", BLACKWELL, "examples/common"), options, mends,
+                   waive, words)  # fmt: skip
+
+
+PROGRAMS += (
+    on_blackwell("01", "mma_sm100", (*TENSOR, ("a wait is left out", 0)), ("128", "256", "64"), (FENCE,), ()),
+    on_blackwell("02", "mma_tma_sm100", (*TENSOR, RING[0], ("a wait is left out", -1), *RING[2:4]),
+                 ("128", "256", "64")),
+    on_blackwell("03", "mma_tma_multicast_sm100", (), ("512", "1024", "64")),
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ KINDS = {
 }  # fmt: skip
 TEXT = re.sub(r"[ \t]+", " ", (KERNELS / "tcgen05.ptx").read_text())
 LINES = (KERNELS / "tcgen05.cu").read_text().splitlines()
-BLOCK = {"tile": 128, "ring": 192, "chain": 128}
+BLOCK, DEPTH = {"tile": 128, "ring": 192, "chain": 128}, {"tile": 32, "ring": 64, "chain": 16}
 
 
 def core_matrices(x):
@@ -35,16 +35,11 @@ def core_matrices(x):
 
 def problem(name):
     """(arguments but the last, what the last holds in the end)"""
-    random, tiles, depth = (
-        np.random.default_rng(3),
-        3 if name == "ring" else 1,
-        {"tile": 32, "ring": 64, "chain": 16},
-    )
-    a, b = (random.standard_normal((tiles, rows, depth[name])).astype(np.float16) for rows in (128, 64))
+    random, tiles, depth = np.random.default_rng(3), 3 if name == "ring" else 1, DEPTH[name]
+    a, b = (random.standard_normal((tiles, rows, depth)).astype(np.float16) for rows in (128, 64))
     left = a.view(np.uint32).copy() if name == "chain" else np.concatenate([core_matrices(x) for x in a])
-    return [left, np.concatenate([core_matrices(x) for x in b])], a.astype(float) @ b.transpose(0, 2, 1).astype(
-        float
-    )
+    want = a.astype(float) @ b.transpose(0, 2, 1).astype(float)
+    return [left, np.concatenate([core_matrices(x) for x in b])], want
 
 
 def run(name, text=TEXT, **how):
