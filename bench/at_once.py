@@ -3,11 +3,12 @@
     python bench/at_once.py --before ../before --out bench/results/at_once.json
 
 ``command`` is the wall clock of ``numba-deform run variant=window engine=cpu workload=quick num_query=64``,
-with Python's start and all imports; ``check`` and ``corpus`` are of whole processes, too. ``first`` is the first ``simulate`` of the pipeline copy of
-``course/pipelines`` in a process, after the imports, and ``machine_code`` the same as machine code; ``attention``
-and ``attention_code`` of 512 queries, ``changed_line`` of a kernel of which a line is new each time. Each runs once before anything is timed, which is ``empty``, with nothing on disk. In seconds: the median, the smallest
-and the largest of the rounds, and the processor's time, which other programs disturb less. What is kept goes to
-a temporary directory in place of the user's.
+with Python's start and all imports; ``check`` and ``corpus`` are of whole processes, too. ``first`` is the
+first ``simulate`` of the pipeline copy of ``course/pipelines`` in a process, after the imports, and
+``machine_code`` the same as machine code; ``attention`` and ``attention_code`` of 512 queries, ``changed_line``
+of a kernel of which a line is new each time. Each runs once before anything is timed, which is ``empty``, with
+nothing on disk. In seconds: the median, the smallest and the largest of the rounds, and the processor's time,
+which other programs disturb less. What is kept goes to a temporary directory in place of the user's.
 """
 
 import argparse

@@ -32,7 +32,7 @@ WAIT = r"mbarrier\.try_wait\.parity[.\w:]* *(\w+), *\[[^]]*\], *[^;]*;"
 FAULTS = {
     "a wait is left out": (WAIT, r"setp.eq.u32 \1, 0, 0;",
                            "InFlightRead|RefillRace|StaleRefill|CopyCollision|StaleWait|UnobservedPhase|"
-                           "MissedPhase|TooManyArrivals|ReadAfterRelease|CopyOutlivesBlock"),
+                           "MissedPhase|TooManyArrivals|ReadAfterRelease|CopyOutlivesBlock|TensorInFlight"),
     "too few bytes are expected": (r"(mbarrier\.(?:arrive\.)?expect_tx[.\w:]* *(?:\S+, *)?\[[^]]*\], *)[^;]*;",
                                    r"\g<1>16;", "MoreBytesThanExpected|StaleWait"),
     "one arrival too many is awaited": (r"(mbarrier\.init[.\w:]* *\[[^]]*\], *)[^;]*;", r"\g<1>333;",
