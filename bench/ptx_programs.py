@@ -159,8 +159,9 @@ def on_blackwell(number, name, faults, words, mends=(), waive=("init-fence",)):
 
 PROGRAMS += (
     on_blackwell("01", "mma_sm100", (*TENSOR, ("a wait is left out", 0)), ("128", "256", "64"), (FENCE,), ()),
-    on_blackwell("02", "mma_tma_sm100", (("products are not committed", -1), TENSOR[1], ("a wait is left out", -2),
-                 ("a wait is left out", -1), ("too few bytes are expected", -1), RING[3]), ("128", "256", "64")),
+    on_blackwell("02", "mma_tma_sm100", (
+        ("products are not committed", -1), TENSOR[1], ("a wait is left out", -2), ("a wait is left out", -1),
+        ("too few bytes are expected", -1), RING[3]), ("128", "256", "64")),
     on_blackwell("03", "mma_tma_multicast_sm100", (), ("512", "1024", "64")),
 )  # fmt: skip
 
