@@ -289,11 +289,11 @@ not been run yet is not in the tables.
 
 {programs}
 
-The tutorials `mma_sm100`, `mma_tma_sm100` and `mma_tma_multicast_sm100` are for a Blackwell GPU and are judged by
-PTX's text alone; their own comparison of the results says that they are right. As it stands the first is a
-MissingProxyFence: threads store its tiles, and no `fence.proxy.async` comes before the product. It runs here with
-that fence. The second takes one step: with more it is a MissedPhase, since nothing keeps the warps that only wait
-within a phase of the one that goes on.
+The tutorials `mma_sm100`, `mma_tma_sm100` and `mma_tma_multicast_sm100` are for a Blackwell GPU and are judged
+by PTX's text alone; their own comparison of the results says that they are right. As it stands the first is a
+MissingProxyFence: threads store its tiles, and no `fence.proxy.async` comes before the product. It runs here
+with that fence. The second takes one step: with more it is a MissedPhase, since nothing keeps the warps that
+only wait within a phase of the one that goes on.
 
 ## The same programs on a GPU
 
