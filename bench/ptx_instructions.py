@@ -16,7 +16,7 @@ HEAD = """\
 
 Which instruction of PTX becomes which operation of the engine, and what judges it. Printed from the tables of
 [`frontends/ptx/`](../numba_deform/engines/cpu/frontends/ptx), which the translation itself uses, by
-`python bench/ptx_instructions.py`. Forms that ptxas takes for sm_90a stand once more, one each, in
+`python bench/ptx_instructions.py`. Forms that ptxas takes for sm_90a, or sm_100a, stand once more, one each, in
 [`forms_known.txt`](../tests/ptx/forms_known.txt), and those that are refused by name in
 [`forms_refused.txt`](../tests/ptx/forms_refused.txt); anything else is refused by its name and line as well."""
 JUDGED = {  # by the first word: what is judged, besides that operands are defined
@@ -29,6 +29,7 @@ JUDGED = {  # by the first word: what is judged, besides that operands are defin
     "shfl": "who comes; undefined lanes", "elect": "who comes", "match": "who comes", "redux": "who comes",
     "movmatrix": "that the whole warp comes", "wgmma": "descriptors, proxies, races, whose the registers are",
     "mma": "that the whole warp comes", "setmaxnreg": "counts, the block's registers",
+    "tcgen05": "allocation, lanes, what is in flight, descriptors, proxies (by PTX's text)",
     "trap": "a fault, at its line",
     "call": "an assertion is a fault, vprintf prints", "nanosleep": "whether anybody can go on",
     "griddepcontrol": "nothing: a run is one grid", "ldmatrix": "that the whole warp comes; rows, races",

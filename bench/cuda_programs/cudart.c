@@ -112,14 +112,14 @@ int cudaMemsetAsync(void *to, int value, size_t size, void *stream) { return cud
 
 // --- what a program asks of the device
 int cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
-    *p = (struct cudaDeviceProp){.name = "the CPU engine", .major = 9, .multiProcessorCount = 132, .warpSize = 32,
+    *p = (struct cudaDeviceProp){.name = "the CPU engine", .major = MAJOR, .multiProcessorCount = 132, .warpSize = 32,
                                  .maxThreadsPerBlock = 1024, .sharedMemPerBlock = 49152, .totalGlobalMem = 1ull << 37,
                                  .sharedMemPerBlockOptin = 232448, .l2CacheSize = 50 << 20};
     return SUCCESS;
 }
 int cudaDeviceGetAttribute(int *value, int which, int device) {
     *value = which == cudaDevAttrMultiProcessorCount           ? 132
-             : which == cudaDevAttrComputeCapabilityMajor      ? 9
+             : which == cudaDevAttrComputeCapabilityMajor      ? MAJOR
              : which == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 232448
              : which == cudaDevAttrL2CacheSize                  ? 50 << 20
                                                                 : 0;

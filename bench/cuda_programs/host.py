@@ -49,16 +49,18 @@ class Launched:
 
 
 def compiled(folder, name, source, options, include):
-    """(PTX file, library) of a program, compiled for sm_90a with line information; both are kept in ``folder``
-    for the next time. The stand-in is a part of the library, so that no CUDA runtime of this process is found
-    in its place. ``include``: of the toolkit."""
+    """(PTX file, library) of a program, compiled with line information for sm_90a if ``options`` name no other;
+    both are kept in ``folder`` for the next time. The stand-in is a part of the library, so that no CUDA
+    runtime of this process is found in its place. ``include``: of the toolkit."""
     folder = Path(folder)
     ptx, library, runtime = folder / f"{name}.ptx", folder / f"{name}.so", folder / "cudart.o"
     if not (ptx.exists() and library.exists()):
         folder.mkdir(parents=True, exist_ok=True)
-        text = ["cc", "-c", "-O1", "-fPIC", "-w", f"-I{include}", str(HERE / "cudart.c"), "-o", str(runtime)]
-        subprocess.run(text, check=True)
-        target = ["-gencode", "arch=compute_90a,code=compute_90a"]
+        named = next((option for option in options if option.startswith("-gencode")), "")
+        target = [] if named else ["-gencode=arch=compute_90a,code=compute_90a"]
+        major = f"-DMAJOR={10 if 'compute_10' in named else 9}"
+        text = ["cc", "-c", "-O1", "-fPIC", "-w", major, f"-I{include}", str(HERE / "cudart.c")]
+        subprocess.run([*text, "-o", str(runtime)], check=True)
         words = ["nvcc", *target, "-lineinfo", "-w", *options, str(source)]
         words += ["-shared", "-Xcompiler", "-fPIC", "-Xlinker", "-Bsymbolic", "--cudart=none", str(runtime)]
         with tempfile.TemporaryDirectory() as parts:

@@ -127,6 +127,13 @@ TITLES = dict(line.split(" ", 1) for line in """\
 9.7.15.7.1 Asynchronous Multiply-and-Accumulate Instruction: wgmma.fence
 9.7.15.7.2 Asynchronous Multiply-and-Accumulate Instruction: wgmma.commit_group
 9.7.15.7.3 Asynchronous Multiply-and-Accumulate Instruction: wgmma.wait_group
+9.7.16 TensorCore 5th Generation Family Instructions
+9.7.16.2.1 Matrix Shape
+9.7.16.2.3.1 Memory Layout
+9.7.16.4.1 Shared Memory Descriptor
+9.7.16.4.2 Instruction Descriptor
+9.7.16.6 Memory Consistency Model for 5th generation of TensorCore operations
+9.7.16.6.2 Pipelined tcgen05 Instructions
 9.7.19.5 Miscellaneous Instructions: setmaxnreg
 10.14 Special Registers: %cluster_ctaid
 10.16 Special Registers: %cluster_ctarank

@@ -32,6 +32,7 @@ class SimFault(Exception):
     waiver = None  # its name where the run could have waived this rule, see ``waivers``
     nothing_left = False  # whether the launch has run to its end all the same, or could not begin
     seed = landing = None  # of the schedule that met it: simulate(..., seed=, landing=) replays it
+    basis = None  # what the verdict stands on, where that is less than a GPU
 
     def __init__(
         self, what, *, thread=None, threads=(), block=None, where=None, source=None, barrier=None,
@@ -69,6 +70,8 @@ class SimFault(Exception):
         if self.waiver:
             why = WAIVERS[self.waiver].why
             lines.append(f"  waive  this rule can be waived, by waive={self.waiver}: {why}")
+        if self.basis:
+            lines.append(f"  basis  {self.basis}")
         if self.seed is not None:
             lines.append(f"  seed   {self.seed!r}, landing {self.landing}")
         return "\n".join(lines)
@@ -204,6 +207,22 @@ class MissingWarpgroupFence(SimFault):
     rule = "A wgmma.fence stands before the first wgmma.mma_async, and between other accesses to its registers "
     rule += "and the next one (PTX 9.7.15.7.1)."
     cure = "Call wgmma_fence() in all threads of the warpgroup after the last access, before the product."
+
+# --- tensor memory --------------------------------------------------------------------------------
+class TensorMemoryMisuse(SimFault):
+    rule = "tcgen05.alloc gives 32, 64, 128, 256 or 512 columns, which its block alone uses, and frees by "
+    rule += "tcgen05.dealloc before it ends (PTX 9.7.16)."
+    cure = "Allocate once, in one warp, and free in that warp behind a barrier of all that use it."
+
+class TensorInFlight(DataRace):
+    """An access to cells that an asynchronous operation may still read or write."""
+    rule = "Products are over for who has waited on the mbarrier of their tcgen05.commit; tcgen05.ld and st "
+    rule += "for who has executed tcgen05.wait (PTX 9.7.16.6)."
+    cure = "Wait for the operation before this."
+
+class BadTensorOperand(SimFault):
+    rule = "Descriptors and addresses of tcgen05 are as PTX has them (PTX 9.7.16.4.1, 9.7.16.4.2)."
+    cure = "Compare it with the matrix in memory, field by field."
 
 # --- mbarrier -------------------------------------------------------------------------------------
 class BarrierFault(SimFault):

@@ -1,17 +1,23 @@
 """Forms of instructions, one each of what Hopper code contains: those that the front end knows
-(forms_known.txt), and those that it refuses by name (forms_refused.txt). ptxas takes all of them for sm_90a."""
+(forms_known.txt), and those that it refuses by name (forms_refused.txt). ptxas takes all of them for sm_90a,
+those of tcgen05 for sm_100a."""
 
 from pathlib import Path
 
 KNOWN, REFUSED = (
     (Path(__file__).parent / f"forms_{which}.txt").read_text().splitlines() for which in ("known", "refused")
 )
-HEAD = ".version 8.6\n.target sm_90a\n.address_size 64\n"
+HEAD = ".version 8.7\n.target {}\n.address_size 64\n"
 REGISTERS = ".reg .pred p, q; .reg .b32 a, b, c, d, t; .reg .b64 x, y, z; .reg .b16 h;"
 REGISTERS += ".reg .f32 f, g; .reg .f64 e;"
 
 
+def is_blackwells(form):
+    return form.startswith("tcgen05")
+
+
 def text_of(*forms):
     """A kernel of these instructions, from line 6 on."""
-    lines = [HEAD + f".visible .entry k(.param .u64 data) {{ {REGISTERS}", "ld.param.u64 y, [data];"]
+    head = HEAD.format("sm_100a" if any(map(is_blackwells, forms)) else "sm_90a")
+    lines = [head + f".visible .entry k(.param .u64 data) {{ {REGISTERS}", "ld.param.u64 y, [data];"]
     return "\n".join([*lines, *(f"{form};" for form in forms), "ret;", "}"]) + "\n"

@@ -419,7 +419,7 @@ def test_unknown_instructions_are_refused_by_their_line(body, words):
 
 @pytest.mark.parametrize("text, words", [
     ("int main() {\n}\n", "no PTX"),
-    (RING.replace("sm_90a", "sm_100a"), "line 4: .target sm_100a"),
+    (RING.replace("sm_90a", "sm_130a"), "line 4: .target sm_130a: the engine knows up to sm_121a"),
     (RING.replace("size 64", "size 32"), "line 5: .address_size 32"),
     (RING[: RING.index("consume:\n")], "line 8: .*not whole"),
     (RING[: RING.index("out)\n{")], "line 7: .*ends"),

@@ -233,11 +233,11 @@ class CopyEngine:
         block, groups = self.block, self._groups(thread, "cp.async")
         barrier = block.barriers.find(thread, bar)
         phase, copied = barrier.promise(thread, more)
-        clock, copied[groups.done_component] = thread.clock, groups.number
+        clock, copied[0, groups.done_component] = thread.clock, groups.number
         groups.number += 1  # copies from here on are none of this arrival's
         groups.arrivals.append((groups.number - 1, barrier))
         copies = [copy for _, group in groups.committed for copy in group] + groups.open
-        arrival = Copy(thread, "cp.async arrival", bar & WORD, 0, phase, barrier)
+        arrival = Copy(thread, "cp.async copies", bar & WORD, 0, phase, barrier)
         landing = thread.time + COST.cp_async_latency
 
         def deliver():

@@ -7,7 +7,7 @@ import numpy as np
 
 from ....device.limits import MAX_COUNT
 from ... import faults
-from ..memory.vector_clocks import STARTED, covers_shared, merged
+from ..memory.vector_clocks import STARTED, covers_shared, merged, raise_to
 
 maximum = np.maximum
 COUNT_BITS, PHASE_BITS = 20, 24  # of a token: pending count, phase, and above them the barrier's component
@@ -271,8 +271,8 @@ class MBarrier:
         self.pending -= count
 
     def promise(self, thread, more):
-        """(the phase in which ``thread`` leaves an arrival to its cp.async copies, {entry in the clocks: phases
-        that it knows to be over}). ``more``: the phase waits for it beside the arrivals that it expects."""
+        """(the phase in which ``thread`` leaves an arrival to what it has under way, clocks of the phases that
+        it knows to be over). ``more``: the phase waits for it beside the arrivals that it expects."""
         if self.phases_over(thread.seen) < self.phase:
             raise thread.explain.bad_arrival(self, thread)
         if more:
@@ -286,20 +286,25 @@ class MBarrier:
                 if barrier.over_component is None:
                     barrier.over_component = self.block.new_component()
                 over[barrier.over_component] = phases
-        return self.phase, over
+        clocks = np.zeros((2, self.block.capacity), np.int32)
+        clocks[0, list(over)] = list(over.values())
+        return self.phase, clocks
 
     def keep(self, thread, arrival, clock, copied, landing):
-        """That arrival: the copies of ``thread`` have landed. ``copied`` has the entries of the clocks that say
-        so, beside those from ``promise``; ``clock`` is the thread's when it left the arrival, ``arrival`` the
-        record of that."""
+        """That arrival: what ``thread`` had under way is over. ``copied`` are clocks that say so and nothing
+        else; ``clock`` is the thread's when it left the arrival, ``arrival`` the record of that."""
         if self.phase != arrival.phase or not self.pending:
-            what = f"leaves an arrival on {self.name} in phase {arrival.phase} to its cp.async copies; when "
+            what = f"leaves an arrival on {self.name} in phase {arrival.phase} to its {arrival.what}; when "
             what += f"they have landed, others have made the {self.expected} arrivals of that phase"
             raise thread.fault_at(faults.TooManyArrivals, what, arrival.site, self)
         # It hands on the copies, and that phases are over, and nothing else that the thread did.
-        for component, number in copied.items():
-            self.gathered[0, component] = max(self.gathered[0, component], number)
-        self.came[thread.tid] = self.came[thread.tid] or clock
+        if thread.block is not self.block:
+            self.gathered_far = merged(self.gathered_far, {thread.block: copied})
+            self.far[thread] = clock
+        else:
+            raise_to(self.gathered, copied)
+            self.came[thread.tid] = self.came[thread.tid] or clock
+            thread.arrivals.setdefault(self, arrival.site)
         self.copied, self.is_sure = True, False
         self.time = max(self.time, landing)
         self.pending -= 1

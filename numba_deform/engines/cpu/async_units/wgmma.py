@@ -340,10 +340,10 @@ def issue(thread, group, form, columns, what, brought):
     a_places = None if factors.a is None else addresses(factors.a, ROWS, factors.transposed[0], form.size)
     phase = _groups(thread).number
     if a_places is not None:
-        with _astray(thread, "A", factors.a, a_places, factors.transposed[0], form.size):
+        with astray(thread, "A", factors.a, a_places, factors.transposed[0], form.size):
             _read_rows(thread, group, a_places, what, phase)
-    with _astray(thread, "B", factors.b, b_places, factors.transposed[1], form.size):
-        _read(thread, group, b_places, what, phase, group.tids)
+    with astray(thread, "B", factors.b, b_places, factors.transposed[1], form.size):
+        read_matrix(thread, group.component, b_places, what, phase, group.tids)
     issued = Product(thread, what, int(b_places.min()), 0, phase)  # no bytes: nothing is copied
     issued.component, issued.before, group.last = group.component, group.last, issued
     group.free_at = max(group.free_at, *(block.threads[t].time for t in group.tids)) + columns / 8 * COST.wgmma
@@ -397,7 +397,7 @@ def _check_operands(thread, what, given):
 
 
 @contextlib.contextmanager
-def _astray(thread, name, descriptor, places, *form):
+def astray(thread, name, descriptor, places, *form):
     """A fault of where a matrix lies says what its descriptor says."""
     space = thread.shared
 
@@ -419,20 +419,21 @@ def _astray(thread, name, descriptor, places, *form):
 
 
 def _read_rows(thread, group, places, what, phase):
-    """``_read`` of A, by all threads; with the waiver own-rows each warp has to know its own 16 rows alone."""
+    """``read_matrix`` of A, by all threads; with the waiver own-rows each warp has to know its own 16 rows."""
     try:
-        _read(thread, group, places, what, phase, group.tids)
+        read_matrix(thread, group.component, places, what, phase, group.tids)
         return
     except faults.DataRace as race:
         fault = race
     for warp, rows in enumerate(np.split(places, 4)):
-        _read(thread, group, rows, what, phase, group.tids[32 * warp : 32 * warp + 32])
+        tids = group.tids[32 * warp : 32 * warp + 32]
+        read_matrix(thread, group.component, rows, what, phase, tids)
     fault.waiver = "own-rows"
     if not thread.block.execution.waived.excuses(fault, thread):
         raise fault
 
 
-def _read(thread, group, places, what, phase, tids):
+def read_matrix(thread, component, places, what, phase, tids):
     """Check and note that a product reads the elements at these addresses until its group ``phase`` is over.
     The threads ``tids`` have to know what is there."""
     block, space = thread.block, thread.shared
@@ -441,7 +442,7 @@ def _read(thread, group, places, what, phase, tids):
     starts = lines[np.r_[0, ends + 1]].tolist()
     stops = (lines[np.r_[ends, len(lines) - 1]] + 16).tolist()
     known = block.clock_table[list(tids)].min(axis=0)
-    reader = group.component, phase, thread.tid, thread.here(), block, False
+    reader = component, phase, thread.tid, thread.here(), block, False
     for start, stop in zip(starts, stops, strict=True):
         records = space.written[start - space.base : stop - space.base]
         if UNWRITTEN in records:

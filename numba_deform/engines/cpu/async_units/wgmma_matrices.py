@@ -37,19 +37,22 @@ class Form(NamedTuple):
         return ROW_BYTES // self.size
 
 
+BYTES = {"s8": np.int8, "u8": np.uint8, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+# Type of a factor -> (bytes, how words become its numbers).
+NUMBERS = {"f16": (2, numbers_f16), "bf16": (2, numbers_bf16), "tf32": (4, numbers_tf32)}
+NUMBERS |= {name: (1, operator.methodcaller("view", kind)) for name, kind in BYTES.items()}
+
+
+def form_of(sums, a, b):
+    return Form(*NUMBERS[a], NUMBERS[b][1], sums)
+
+
 FORMS = {  # (type of the sums, of A, of B) -> Form
-    ("f32", "f16", "f16"): Form(2, numbers_f16, numbers_f16, "f32"),
-    ("f16", "f16", "f16"): Form(2, numbers_f16, numbers_f16, "f16"),
-    ("f32", "bf16", "bf16"): Form(2, numbers_bf16, numbers_bf16, "f32"),
-    ("f32", "tf32", "tf32"): Form(4, numbers_tf32, numbers_tf32, "f32"),
-}
-for _bytes, _sums in (
-    ({"s8": np.int8, "u8": np.uint8}, ("s32",)),
-    ({"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}, ("f32", "f16")),
-):
-    for _d, _a, _b in itertools.product(_sums, _bytes, _bytes):
-        _views = [operator.methodcaller("view", _bytes[each]) for each in (_a, _b)]
-        FORMS[_d, _a, _b] = Form(1, *_views, _d)
+    key: form_of(*key) for sums, factors in (
+        (("f32", "f16"), ("f16",)), (("f32",), ("bf16",)), (("f32",), ("tf32",)), (("s32",), ("s8", "u8")),
+        (("f32", "f16"), ("e4m3", "e5m2")),
+    ) for key in itertools.product(sums, factors, factors)
+}  # fmt: skip
 
 
 def sum_places(columns):

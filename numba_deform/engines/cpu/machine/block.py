@@ -53,6 +53,7 @@ class Block(Scheduler):
         self.named_barrier_calls = {}  # (number, count, site) of a call -> the threads that have made it
         self.registers = RegisterPool(self, *execution.registers)
         self.warpgroups = {}  # number -> Warpgroup, of those that multiply
+        self.tensor_memory = None  # a TensorMemory, of those that allocate some
         self.copies = []
         self.ready, self.spinning = deque(), []
         self.live = set()
@@ -235,6 +236,8 @@ class Block(Scheduler):
             self.land(arrival)
         for group in self.warpgroups.values():
             group.check_alike()
+        if self.tensor_memory:
+            self.tensor_memory.check_freed()
         known = self.clock_table[:, 0].max(axis=0)
         records = (w for record in dict.fromkeys(self.shared.written) for w in writers(record))
         left, excused = [copy for copy in map(copy_of, records) if copy], set()

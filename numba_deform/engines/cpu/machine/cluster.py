@@ -14,6 +14,7 @@ from ... import faults
 from ..async_units.copy_engine import Box
 from ..async_units.cycle_costs import COST
 from ..async_units.reductions import combine
+from ..async_units.tcgen05 import commit_to
 from ..memory.access_records import UNWRITTEN, AsyncReduction, Copy, stretches
 from ..memory.cluster_memory import RANK, let_come
 from ..memory.same_value import decide
@@ -226,6 +227,14 @@ class Cluster:
         if done:
             thread.acquire(block.barriers.live[place].released_far)
         return done
+
+    def commit_products(self, thread, address, mask):
+        """``tcgen05.commit`` on the barrier at the same place of every block of ``mask``."""
+        blocks, (_, place) = self._named_by(thread, mask), self._home(thread, address)
+        commit_to(thread, [
+            block.barriers.find(thread, place) if block is thread.block
+            else self._barrier(thread, block, place, "commits products on") for block in blocks
+        ])  # fmt: skip
 
     # --- copies ---------------------------------------------------------------------------------------
     def tensor_load(self, thread, dst, address, coords, bar, mask, offsets=()):

@@ -7,9 +7,10 @@ import numpy as np
 
 from ....device.limits import MAX_COUNT
 from ... import faults
-from ..async_units import warp_mma, wgmma
+from ..async_units import tcgen05, warp_mma, wgmma
 from ..async_units.mbarrier import phase_of
 from ..async_units.reductions import combine
+from ..async_units.tensor_memory import tensor_memory_of
 from ..memory.scalars import WORD
 from .thread_barriers import ThreadBarriers
 
@@ -38,6 +39,11 @@ def engine_does(name):
     return lambda self, *args: getattr(self.block.copy_engine, name)(self, *args)
 
 
+def tensor_memory_does(name):
+    """The same of its TensorMemory."""
+    return lambda self, *args: getattr(tensor_memory_of(self), name)(self, *args)
+
+
 class Thread(ThreadBarriers):
     """One thread with all its instructions; those of the asynchronous units are functions of these."""
 
@@ -54,6 +60,10 @@ class Thread(ThreadBarriers):
     commit_products, wait_products = wgmma.commit_products, wgmma.wait_products
     multiply_in_warpgroup, multiply_registers = wgmma.multiply, wgmma.multiply_registers
     fence_registers = wgmma.fence_registers
+    tcgen05_alloc, tcgen05_dealloc = tensor_memory_does("allocate"), tensor_memory_does("free")
+    tcgen05_relinquish, tcgen05_wait = tensor_memory_does("relinquish"), tensor_memory_does("wait")
+    tcgen05_ld, tcgen05_st = tensor_memory_does("load"), tensor_memory_does("store")
+    tcgen05_mma, tcgen05_commit = tcgen05.multiply, tcgen05.commit
 
     def mbarrier_arrive_state(self, address, count, expected=None, complete=True):
         barrier = self.block.barriers.find(self, address)

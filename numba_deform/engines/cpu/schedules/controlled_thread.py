@@ -56,6 +56,10 @@ def _on_barrier(kind):
     return describe
 
 
+def _on_tensor_memory(thread, *_):
+    return Operation(lambda: [Touch(("tensor memory", thread.block.rank), "write")])
+
+
 def _wait(thread, address, parity, suspend, token=None):
     barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
     operation = Operation(lambda: [_effect(thread.block, address, "read")], True, ("mbarrier", barrier, parity))
@@ -159,7 +163,7 @@ def _arrival(cluster, thread, address, count, expected=None, drop=False):
 
 
 def _multicast(cluster, thread, *args, **_):
-    *_, bar, mask = args
+    *_, bar, mask = args  # whose last two these are
     place = _home(cluster, thread, bar, 1)[1]
     ranks = [rank for rank in range(len(cluster.blocks)) if mask >> rank & 1]
     return Operation(lambda: [Touch(("mbarrier", place, rank), "read") for rank in ranks])
@@ -250,6 +254,8 @@ VISIBLE = {
     "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
     "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait,
     "tensor_load": _copy, "bulk_load": _copy,
+    "tcgen05_alloc": _on_tensor_memory, "tcgen05_dealloc": _on_tensor_memory,
+    "tcgen05_commit": _on_barrier("write"),
     "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
     "atomic": _atomic, "atomic_word": _atomic_word,
     "atomic_add": _atomic_add,
@@ -258,13 +264,14 @@ VISIBLE = {
 ON_CLUSTER = {
     "load_flag": _flag, "store_flag": _set_flag, "atomic": _change_word, "mbarrier_arrive": _arrival,
     "tensor_load": _multicast, "bulk_load": _multicast, "bulk_copy": _sending(3), "bulk_reduce": _sending(3),
-    "store_async": _sending(2), "reduce_async": _sending(2),
+    "store_async": _sending(2), "commit_products": _multicast, "reduce_async": _sending(2),
 }  # fmt: skip
 # What neither shows in a thread's variables nor counts as a read or as progress.
 UNSEEN = (
     "shuffle", "collective", "active_mask", "clock_cycles", "tensor_store", "bulk_store", "cp_async",
     "commit_group", "wait_group", "find_map", "fence_map", "bulk_prefetch", "tensor_prefetch",
-    "multiply_matrices", "multiply_fragments", "set_max_registers",
+    "multiply_matrices", "multiply_fragments", "set_max_registers", "tcgen05_relinquish", "tcgen05_wait",
+    "tcgen05_ld", "tcgen05_st", "tcgen05_mma",
 )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ class Execution:
         self.shared_bytes, self.layout, self.grid_barrier = launch.shared_bytes, launch.kernel.shared, None
         self.shared_alignment = launch.kernel.shared_alignment
         self.load_checks = explain.LoadChecks(self)
+        self.basis = None  # what a verdict stands on, where that is less than a GPU
         self.by_choice = by_choice = isinstance(seed, Schedule)
         self.block_type = ControlledBlock if by_choice else Block
         self.cluster_type = ControlledCluster if by_choice else Cluster

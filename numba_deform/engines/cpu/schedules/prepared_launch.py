@@ -168,7 +168,7 @@ class PreparedLaunch:
                     error.remarks = execution.load_checks.remarks()
                 if isinstance(error, faults.SimFault):
                     error.seed = str(seed) if isinstance(seed, Schedule) else seed
-                    error.landing = landing
+                    error.landing, error.basis = landing, execution.basis
                     translate(error, self.kernel.language)
                 raise
             finally:
@@ -197,7 +197,7 @@ class PreparedLaunch:
         report.touched = execution.globals.touched() if self.kernel.by_bytes else []
         report.unset = execution.globals.unset() if self.kernel.unset else []
         report.copies += execution.copies_issued
-        report.notes |= dict.fromkeys(execution.load_checks.swizzled())
+        report.notes |= dict.fromkeys([*execution.load_checks.swizzled(), *filter(None, [execution.basis])])
         report.waived = waivers.added(report.waived, execution.waived.totals())
         for switches, cycles, static_bytes, uses in blocks:
             report.uses = max(report.uses, uses)

@@ -7,7 +7,7 @@ from ...async_units import warp_mma
 from ...async_units.wgmma_matrices import FORMS as PRODUCTS
 from .instructions import do_cvt, do_cvta, do_mov, do_set, do_setp, kinds_of, only
 from .intrinsics import ROOTS, find
-from .lowering import accesses, arithmetic, synchronisation
+from .lowering import accesses, arithmetic, synchronisation, tensor_cores
 from .lowering.accesses import without_hints, words_of
 from .lowering.arithmetic import BYTES, do_cvt_form, do_setp_pair
 from .parser import BadPtx, Instruction, atoms, split
@@ -204,8 +204,9 @@ def do_setp_any(values, i):
 
 
 ROWS = {
-    **accesses.ROWS, **synchronisation.ROWS, **arithmetic.ROWS, "setp": do_setp_any, "set": do_set,
-    "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt_any, "shfl": do_shfl, "elect": do_elect, "match": do_match,
+    **accesses.ROWS, **synchronisation.ROWS, **arithmetic.ROWS, **tensor_cores.ROWS,
+    "setp": do_setp_any, "set": do_set, "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt_any, "shfl": do_shfl,
+    "elect": do_elect, "match": do_match,
     "redux": do_redux, "movmatrix": do_movmatrix, "cp": do_cp, "call": do_call, "wgmma": do_wgmma,
     "mma": do_mma,
     "nanosleep": lambda values, i: [f"cuda.nanosleep({values.value(i.operands[0], 'u32')})"],

@@ -227,7 +227,7 @@ def from_ptx(source, parameters=(), language="", made="ptx"):
     ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
     with line information), else the line of the PTX. The verdict is about the PTX: what the compiler has
     removed is not looked at. Raises ValueError, naming the line, for what is no PTX, for a target beyond
-    sm_90a, and for an instruction that is not known here (bench/PTX.md); KeyError for an entry that is not
+    sm_121, and for an instruction that is not known here (bench/PTX.md); KeyError for an entry that is not
     there. ``language``, of ``languages.LANGUAGES``, is that of cures, where source files do not tell it;
     ``made``: what a text is called, in refusals that name a line of it."""
     text = str(source)

@@ -14,6 +14,7 @@ from greenlet import getcurrent as cpu  # kernels run in the engine alone
 from .....device.float32 import exp2, log2
 from .... import faults
 from ...async_units.wgmma import Factors
+from ...machine.thread import Thread
 from ...memory.scalars import Undefined, UndefinedUse, passing_on
 from ..math_functions import brev, clz, popc
 from ..rounding import fma, rounded
@@ -95,6 +96,7 @@ for _name, _method in {
     "warpgroup_wait": "wait_products", "warpgroup_product": "multiply_registers",
     "warp_product": "multiply_fragments", "replace_map": "replace_map", "publish_map": "publish_map",
     "cache_policy": "create_policy",
+    **{name: name for name in vars(Thread) if name.startswith("tcgen05_")},
 }.items():  # fmt: skip
     FUNCTIONS[_name] = _of_thread(_method)
 

@@ -11,7 +11,7 @@ SIZES = {t: int(re.sub(r"\D", "", t.replace("x2", "")) or 8) // 8 * (2 if "x2" i
 SIZES |= {"u16x2": 4, "s16x2": 4, "e4m3x2": 2, "e5m2x2": 2}
 SPACES = ("shared", "global", "const", "local", "param")
 MOST_REGISTERS = 1 << 20  # in one declaration
-NEWEST = 90  # the engine knows what a Hopper GPU does; a later target may mean other things
+NEWEST = 121  # of Blackwell's instructions some are known (bench/PTX.md); a later target may mean other things
 
 
 class BadPtx(ValueError):
@@ -98,7 +98,7 @@ def read(text):
         raise BadPtx("line 1: this is no PTX: there is no .target")
     line = plain.count("\n", 0, target.start()) + 1
     if int(target[2]) > NEWEST:
-        raise BadPtx(f"line {line}: .target {target[1]}: the engine knows up to sm_90a; compile for that")
+        raise BadPtx(f"line {line}: .target {target[1]}: the engine knows up to sm_{NEWEST}a; compile for that")
     if size := re.search(r"\.address_size\s+32", plain):
         raise BadPtx(f"line {_line(plain, size.start())}: .address_size 32: a Hopper GPU has 64")
     files = {int(n): name for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', plain)}
@@ -297,6 +297,8 @@ def registers_in(text):
 def targets_of(i):
     """The names that an instruction may set: those of its first operand."""
     if not i.operands or "[" in i.operands[0] or i.root in ("bar", "barrier", "bra", "call", "cp", "nanosleep"):
+        return []
+    if i.root == "tcgen05" and i.parts[1] != "ld":
         return []
     return registers_in(i.operands[0])
 

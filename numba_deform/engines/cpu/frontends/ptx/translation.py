@@ -8,6 +8,7 @@ from .demangling import unmangled
 from .effects import IGNORED, by_intrinsic
 from .effects import ROWS as EFFECTS
 from .instructions import by_row, kinds_of
+from .loaded_registers import LoadWatch
 from .lowering.accesses import words_of
 from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
 from .unused_loads import UnusedLoads
@@ -39,12 +40,13 @@ class Translator(Values):
             for register in dict.fromkeys((*sources_of(i), *(i.guard[:1] if i.guard else ()))):
                 self.uses.setdefault(register, []).append(i)
 
-        self.parts, self.watch = self.blocks(), None
+        self.parts, self.watches = self.blocks(), []
         is_triton = program.language in ("triton", "gluon")
         self.unused = UnusedLoads(function, self.parts, self.uses).guards if is_triton else {}
-        if any(map(is_product, function.instructions)):
-            watch = RegisterWatch(self.parts, self.targets, self.name_for("held"))
-            self.watch = watch if watch.is_needed else None
+        for watch, name in ((RegisterWatch, "held"), (LoadWatch, "pending")):
+            if any(map(watch.owned, function.instructions)):
+                made = watch(self.parts, self.targets, self.name_for(name))
+                self.watches += [made] if made.is_needed else []
 
     def decides(self, register):
         """Whether what a thread does depends on a register, or on what is computed from it, as on a flag; what
@@ -130,8 +132,8 @@ class Translator(Values):
         made = self.statements(i)
         if guards := self.unused.get(id(i)):
             made = self.where_used(i, guards, made)
-        if self.watch:
-            made = self.watch.around(i, made)
+        for watch in self.watches:
+            made = watch.around(i, made)
         if i.guard:
             self.write(depth, f"if {self.guard(i)}:", i)
             depth += 1
@@ -295,8 +297,8 @@ class Translator(Values):
         """Write what a function begins with: room for its parameters of calls, registers that may be
         read before they are written."""
         first = next(iter(self.function.instructions), None)
-        if self.watch:
-            self.write(depth, f"{self.watch.name} = Held()", first)
+        for watch in self.watches:
+            self.write(depth, f"{watch.name} = {watch.holder}", first)
         if any(i.root in ("addc", "subc", "madc") or "cc" in i.parts[1:] for i in self.function.instructions):
             self.write(depth, f"{self.carry()} = 0", first)
         own = [v for v in self.function.variables if v.space == "param"] + self.function.results

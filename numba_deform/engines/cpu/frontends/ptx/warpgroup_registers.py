@@ -104,7 +104,9 @@ class Flow:
 
 class RegisterWatch:
     """Of one function. ``parts``: its blocks, ``targets(n)``: those that follow block n; ``name``: that of the
-    variable for what is held while it runs."""
+    variable for what is held while it runs. ``flow``: what may be true at a place."""
+
+    flow, holder = Flow, "Held()"
 
     def __init__(self, parts, targets, name):
         self.parts, self.targets, self.name = parts, targets, name
@@ -112,10 +114,14 @@ class RegisterWatch:
         self.followed = self._followed()
         self.is_needed = self._may_break()
 
+    @staticmethod
+    def owned(i):
+        """The lists of registers that an instruction keeps when it has been executed."""
+        return registers_of_product(i) if is_product(i) else ()
+
     def _followed(self):
-        """The registers that sums and fragments of A flow from and to, by moves."""
-        products = [registers_of_product(i) for i in self.instructions if is_product(i)]
-        found, size = {r for pair in products for part in pair for r in part}, 0
+        """The registers that such ones flow from and to, by moves."""
+        found, size = {r for i in self.instructions for part in self.owned(i) for r in part}, 0
         moves = [{*targets_of(i), *sources_of(i)} for i in self.instructions if i.root == "mov"]
         while size != len(found):
             size = len(found)
@@ -130,7 +136,7 @@ class RegisterWatch:
 
     def _may_break(self):
         """Whether some path of the function may break the rule."""
-        entry, todo, wrong = {0: Flow()}, [0], False
+        entry, todo, wrong = {0: self.flow()}, [0], False
         while todo:
             n = todo.pop()
             flow = entry[n].copy()

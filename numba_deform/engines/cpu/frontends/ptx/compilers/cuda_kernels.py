@@ -24,7 +24,8 @@ KERNEL = re.compile(r"__global__[^;{}()]*(?:\b__\w+__\s*\((?:[^()]|\([^()]*\))*\
 
 
 def from_cuda(file, options=(), compiler=None):
-    """The kernels of a CUDA C++ file as :func:`from_ptx` has them, compiled with line information for sm_90a.
+    """The kernels of a CUDA C++ file as :func:`from_ptx` has them, compiled with line information for sm_90a,
+    or what ``options`` say: ``["-arch=sm_100a"]``.
 
     ``compiler``: the path of an nvcc, or ``"nvrtc"``. Left out, it is the nvcc of the extra
     ``pip install 'numba_deform[cuda]'`` if it is installed, else the one in PATH or CUDA_HOME, else NVRTC,
@@ -81,10 +82,16 @@ def parameters(source):
     return found
 
 
+def _with_architecture(options):
+    """The options, with what they are compiled for if none says so."""
+    named = any(option.startswith(("-arch", "--gpu-architecture", "-gencode")) for option in options)
+    return options if named else [f"-arch={ARCHITECTURE}", *options]
+
+
 def _by_nvcc(file, source, options, path):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernels.ptx"
-        words = [str(path), "-ptx", f"-arch={ARCHITECTURE}", "-lineinfo", *options, str(file), "-o", str(out)]
+        words = [str(path), "-ptx", "-lineinfo", *_with_architecture(options), str(file), "-o", str(out)]
         try:
             ended = subprocess.run(words, capture_output=True, text=True)
         except OSError as error:
@@ -107,7 +114,7 @@ def _by_nvrtc(file, source, options, _):
         what = f"from_cuda needs nvcc or NVRTC, and there is neither ({error}); {INSTALL}"
         raise FileNotFoundError(what) from None
     folders = filter(None, map(locate_nvidia_header_directory, ("cudart", "cccl")))
-    words = [f"--gpu-architecture={ARCHITECTURE}", "--generate-line-info", *options,
+    words = ["--generate-line-info", *_with_architecture(options),
              f"-I{file.resolve().parent}", *(f"-I{folder.abs_path}" for folder in folders)]  # fmt: skip
     (status,) = nvrtc.nvrtcCompileProgram(program, len(words), [word.encode() for word in words])
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

@@ -66,6 +66,12 @@ def barrier_bytes(what, address, count):
     thread.block.cluster.mbarrier_bytes(thread, address, sign * int(count))
 
 
+@kernel_function
+def tcgen05_commit_to(address, mask):
+    thread = cpu()
+    thread.block.cluster.commit_products(thread, address, mask)
+
+
 # --- copies -------------------------------------------------------------------------------------------
 @kernel_function
 def copy_async(dst, src, size, width):

@@ -1,0 +1,367 @@
+"""Tensor memory of a Blackwell SM (PTX ISA 9.7.16): 128 lanes of 512 columns of 32 bits. Who has allocated
+which columns, what the cells hold, who reads and writes them. ``tcgen05`` has the products. All of it stands on
+PTX's text: it has never run beside hardware.
+
+Loads, stores and products are asynchronous. Each is number n of its ``Pipe``, which has an entry in the block's
+vector clocks: who reads n there knows that it is over. Loads and stores are over for who has executed
+``tcgen05.wait``, or used what was loaded; products for who has waited on the mbarrier of a ``tcgen05.commit``.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from ... import faults
+from ..memory.scalars import WORD
+from .cycle_costs import COST
+from .warp_mma import converged
+
+LANES, COLUMNS, LEAST = 128, 512, 32  # LEAST: columns of an allocation
+BASIS = "tensor memory is judged by PTX's text alone: no GPU that has it has run this engine's tests"
+PATIENCE = 16  # turns that others get
+MANY = 4096  # accesses on record, after which those that no cell remembers are dropped
+WAITS = {"ld": "tcgen05.wait::ld", "st": "tcgen05.wait::st"}
+
+
+def split_address(address):
+    """(lane, column) of an address of tensor memory."""
+    return int(address) >> 16 & 0xFFFF, int(address) & 0xFFFF
+
+
+class Pipe:
+    """Asynchronous operations of one kind, by one warp or thread. ``commits``: (the last number that one is
+    for, its barrier, its site)."""
+
+    def __init__(self, block):
+        self.component, self.number = block.new_component(), 1
+        self.commits, self.copies = [], []
+
+    def finish(self, threads, number=None):
+        """All that was issued so far, or up to a number, is over for these threads."""
+        number = self.number - 1 if number is None else number
+        for thread in threads:
+            thread.seen[self.component] = max(thread.seen[self.component], number)
+
+
+class Access(NamedTuple):
+    """One operation's access to a rectangle of cells. ``kind``: ld, st or mma."""
+
+    kind: str
+    what: str
+    thread: object
+    site: object
+    pipe: Pipe
+    number: int
+    lanes: tuple
+    columns: slice
+
+    def overlaps(self, other):
+        columns = self.columns.start < other.columns.stop and other.columns.start < self.columns.stop
+        return columns and not {*self.lanes}.isdisjoint(other.lanes)
+
+    def covers(self, other):
+        return (self.columns.start <= other.columns.start and other.columns.stop <= self.columns.stop
+                and {*self.lanes} >= {*other.lanes})  # fmt: skip
+
+    def is_over(self, thread):
+        return thread.seen[self.pipe.component] >= self.number
+
+    def goes_before(self, later):
+        """Whether nothing of ``later`` happens before this is over. Products into one accumulator of one shape
+        follow each other as they are issued (PTX 9.7.16.6.2)."""
+        same = self.kind == later.kind == "mma" and self.thread is later.thread
+        pipelined = same and (self.lanes, self.columns) == (later.lanes, later.columns)
+        return pipelined or self.is_over(later.thread)
+
+
+class Allocation(NamedTuple):
+    columns: int
+    thread: object
+    site: object
+
+
+class TensorMemory:
+    """One block's: it has its SM for itself."""
+
+    def __init__(self, block):
+        self.block = block
+        block.execution.basis = BASIS
+        self.allocations, self.relinquished, self.waiters = {}, None, []  # first column -> Allocation
+        self.cells = np.zeros((LANES, COLUMNS), np.uint32)
+        self.writer = np.zeros((LANES, COLUMNS), np.int64)  # number of the Access that wrote a cell last
+        self.writes, self.reads, self.count = {}, [], 0
+        self.pipes = {}
+
+    def pipe(self, kind, owner):
+        """The Pipe of a warp's loads or stores, or of a thread's products."""
+        if (kind, owner) not in self.pipes:
+            self.pipes[kind, owner] = Pipe(self.block)
+        return self.pipes[kind, owner]
+
+    # --- allocation -------------------------------------------------------------------------------------
+    def allocate(self, thread, place, columns):
+        """``tcgen05.alloc`` of a warp, which waits until so many columns are free: their address goes to the
+        shared address ``place``."""
+        what, columns = f"tcgen05.alloc of {int(columns)} columns", int(columns)
+        converged(thread, what, None, list)
+        if thread.lane == 0:
+            self._check_count(thread, what, columns)
+            if self.relinquished:
+                what += f" after tcgen05.relinquish_alloc_permit at {thread.at(self.relinquished)}"
+                raise self._misuse(thread, what, "Allocate all columns before the block gives the permit up.")
+            while (first := self._room(columns)) is None:
+                self.waiters.append(thread)
+                thread.park("tcgen05.alloc", self, columns)
+            self.allocations[first] = Allocation(columns, thread, thread.site())
+            self.writer[:, first : first + columns] = 0
+            thread.store("shared", place, (first,))
+        converged(thread, f"{what}, done", None, lambda brought: self._tell(thread) or [()])
+
+    def _tell(self, thread):
+        """What the first lane of a warp has stored for all of them, the others may read."""
+        first, *others = self.block.threads[32 * thread.warp : 32 * thread.warp + 32]
+        for each in others:
+            each.seen[first.tid] = first.clock
+        first.tick()
+
+    def _room(self, columns):
+        """The first of so many columns that are free, a multiple of their number; None if there are none."""
+        taken = np.zeros(COLUMNS, bool)
+        for first, each in self.allocations.items():
+            taken[first : first + each.columns] = True
+        return next((n for n in range(0, COLUMNS, columns) if not taken[n : n + columns].any()), None)
+
+    def _check_count(self, thread, what, columns):
+        if columns not in (32, 64, 128, 256, 512):
+            cure = "Ask for 32, 64, 128, 256 or 512 columns: the power of two that holds what you need."
+            raise self._misuse(thread, what, cure)
+
+    def free(self, thread, address, columns):
+        """``tcgen05.dealloc`` of a warp."""
+        (lane, first), columns = split_address(address), int(columns)
+        what = f"tcgen05.dealloc of {columns} columns at {int(address):#x}"
+        converged(thread, what, None, list)
+        if thread.lane:
+            return
+        made = self.allocations.get(first)
+        if lane or made is None or made.columns != columns:
+            there = [f"{n:#x} ({each.columns} columns)" for n, each in sorted(self.allocations.items())]
+            cure = f"Allocated are {', '.join(there) or 'no columns'}: free the address and the number of "
+            raise self._misuse(thread, what, cure + "columns that tcgen05.alloc was called for, once.")
+        all_of_it = Access("dealloc", what, thread, thread.site(), None, 0, tuple(range(LANES)),
+                           slice(first, first + columns))  # fmt: skip
+        self._check(all_of_it, writes=True)
+        del self.allocations[first]
+        self.reads = [read for read in self.reads if not read.overlaps(all_of_it)]
+        self.block.ready.extend(self.waiters)
+        self.block.progress += 1
+        self.waiters = []
+
+    def relinquish(self, thread):
+        converged(thread, "tcgen05.relinquish_alloc_permit", None, list)
+        self.relinquished = self.relinquished or thread.site()
+
+    def check_freed(self):
+        """At the end of the block: nothing is left."""
+        for first, made in self.allocations.items():
+            what = f"the block has exited with {made.columns} columns of tensor memory at {first:#x} that were "
+            fault = made.thread.fault_at(faults.TensorMemoryMisuse, f"{what}allocated here", made.site)
+            fault.cure = "Call tcgen05.dealloc in a warp that stays, behind a barrier of all that use it."
+            raise fault
+
+    @staticmethod
+    def _misuse(thread, what, cure):
+        fault = thread.fault(faults.TensorMemoryMisuse, what)
+        fault.cure = cure
+        return fault
+
+    def waited(self, kind, columns):
+        """What those who wait for columns wait for: fields of a ``Wait``."""
+        late = sorted({each.thread.tid for each in self.allocations.values()})
+        taken = sum(each.columns for each in self.allocations.values())
+        return {
+            "on": f"{columns} columns of tensor memory", "state": f"{taken} of {COLUMNS} are allocated",
+            "missing": "columns that nobody frees", "by": tuple(late), "why": "by tcgen05.dealloc",
+        }  # fmt: skip
+
+    def deadlock(self, kind):
+        return faults.TensorMemoryMisuse
+
+    # --- accesses ---------------------------------------------------------------------------------------
+    def access(self, access, reads=False, writes=False):
+        """Have an access judged, and noted."""
+        self._check_inside(access)
+        self._check(access, reads, writes)
+        if writes:
+            self.reads = [read for read in self.reads if not access.covers(read)]
+            self.count += 1
+            self.writes[self.count] = access
+            self.writer[access.lanes, access.columns] = self.count
+            if len(self.writes) > MANY:
+                self.writes = {n: self.writes[n] for n in np.unique(self.writer).tolist() if n}
+        else:
+            again = access.pipe, access.lanes, access.columns
+            self.reads = [r for r in self.reads if (r.pipe, r.lanes, r.columns) != again] + [access]
+
+    def _check_inside(self, access):
+        first, stop = access.columns.start, access.columns.stop
+        if any(n <= first and stop <= n + each.columns for n, each in self.allocations.items()):
+            return
+        there = [f"{n} to {n + each.columns - 1}" for n, each in sorted(self.allocations.items())]
+        what = f"{access.what} of columns {first} to {stop - 1}; allocated are {' and '.join(there) or 'none'}"
+        fault = access.thread.fault_at(faults.TensorMemoryMisuse, what, access.site)
+        fault.cure = "Take the address that tcgen05.alloc has stored, and stay inside its columns while they "
+        fault.cure += "last."
+        raise fault
+
+    def _check(self, access, reads=False, writes=False):
+        for number in np.unique(self.writer[access.lanes, access.columns]).tolist():
+            before = self.writes.get(number)
+            if before is None and reads:
+                raise self._unwritten(access)
+            if before and not before.goes_before(access):
+                raise self._conflict(access, before)
+        for read in self.reads if writes else ():
+            if read.overlaps(access) and not read.goes_before(access):
+                raise self._conflict(access, read)
+
+    def _unwritten(self, access):
+        lane, column = np.argwhere(self.writer[access.lanes, access.columns] == 0)[0].tolist()
+        place = f"lane {access.lanes[lane]}, column {access.columns.start + column}"
+        what = f"{access.what} reads {place} of tensor memory, which nothing has written"
+        fault = access.thread.fault_at(faults.UninitialisedRead, what, access.site)
+        fault.rule = "Tensor memory holds garbage until a product or tcgen05.st has written it (PTX 9.7.16)."
+        fault.cure = "Have the first product write it (enable-input-d false), or store zeros; and compare "
+        fault.cure += "lanes and columns with those that are written."
+        return fault
+
+    @staticmethod
+    def _conflict(access, before):
+        """The fault of an access to cells that ``before`` may still be at work on."""
+        thread, issuer = access.thread, before.thread
+        who = "it" if issuer is thread else thread.describe_tid(issuer.block, issuer.tid)
+        verb = "reads" if before.kind == "ld" else "writes"
+        what = f"{access.what} of cells that {who} {verb} by {before.what} at {thread.at(before.site)}"
+        wait = WAITS.get(before.kind)
+        if wait and before.is_over(issuer):
+            fault = thread.fault_at(faults.DataRace, f"{what}; nothing orders that before this", access.site)
+            fault.cure = "Have both sides meet behind that one's tcgen05.wait: by "
+            fault.cure += "tcgen05.fence::before_thread_sync, a barrier, tcgen05.fence::after_thread_sync."
+            return fault
+        fault = thread.fault_at(faults.TensorInFlight, what, access.site)
+        commits = [each for each in before.pipe.commits if each[0] >= before.number]
+        commit = next((each for each in commits if each[1] in thread.waits), *commits[:1] or [None])
+        if wait:
+            fault.cure = f"Call {wait} in that warp behind it, and meet that warp, before this."
+            fault.cure = f"Call {wait} between the two." if issuer.warp == thread.warp else fault.cure
+        elif commit:
+            fault.add(f"its tcgen05.commit at {thread.at(commit[2])} signals {commit[1].name}")
+            fault.cure = f"Wait on {commit[1].name}, for the phase that the commit completes, before this."
+            waited = [b.name for b in thread.waits if any(b is of for _, of, _ in before.pipe.commits)]
+            if waited and commit[1] not in thread.waits:
+                fault.cure += f" It has waited on {waited[-1]}: or are other columns meant, that product's?"
+        else:
+            fault.add("no tcgen05.commit follows it")
+            fault.cure = "Put tcgen05.commit behind it, and wait on its mbarrier before this."
+        return fault
+
+    # --- loads and stores -------------------------------------------------------------------------------
+    def load(self, thread, address, shape, count, packed, split):
+        """``tcgen05.ld`` of a warp: the words of this lane's registers."""
+        lane, first = split_address(address)
+        where = places(shape, count, split, packed)
+        cells = (lane + where[0][thread.lane]) % LANES, (first + where[1][thread.lane]) % COLUMNS
+        for _ in range(PATIENCE):  # let the late writer come, so that the fault can name it
+            if self.writer[cells].all():
+                break
+            thread.spin()
+
+        def move(brought):
+            lanes, columns = self._cells("ld", thread, shape, where, brought)
+            words = self.cells[lanes, columns]
+            if packed:
+                low, high = np.split(words & 0xFFFF, 2, axis=1)
+                words = low | high << np.uint32(16)
+            return [tuple(each) for each in words.tolist()]
+
+        return converged(thread, f"tcgen05.ld.{shape}", (int(address),), move)[thread.lane]
+
+    def store(self, thread, address, shape, count, packed, split, words):
+        """``tcgen05.st`` of a warp, of which this lane has ``words``."""
+
+        def move(brought):
+            lanes, columns = self._cells("st", thread, shape, places(shape, count, split, packed), brought)
+            words = np.array([[int(w) & WORD for w in brought[n][1]] for n in range(32)], np.uint32)
+            if packed:
+                words = np.concatenate([words & 0xFFFF, words >> np.uint32(16)], 1)
+            self.cells[lanes, columns] = words
+            return [()]
+
+        converged(thread, f"tcgen05.st.{shape}", (int(address), words), move)
+
+    def _cells(self, kind, thread, shape, where, brought):
+        """(lanes, columns) of what the warp moves, arrays (lane of the warp, register), when that has been
+        judged and noted."""
+        site, thread = thread.site(), self.block.threads[32 * thread.warp]  # its first lane speaks for the warp
+        lane, first = self._corner(thread, site, f"tcgen05.{kind}.{shape}", shape, brought)
+        lanes, columns = lane + where[0], first + where[1]
+        pipe = self.pipe(kind, thread.warp)
+        halves = (slice(0, 16), slice(16, 32)) if shape == "16x32bx2" else (slice(0, 32),)
+        for half in halves:
+            own = columns[half]
+            rectangle = tuple(np.unique(lanes[half]).tolist()), slice(int(own.min()), int(own.max()) + 1)
+            what = f"tcgen05.{kind}.{shape}"
+            access = Access(kind, what, thread, site, pipe, pipe.number, *rectangle)
+            self.access(access, reads=kind == "ld", writes=kind == "st")
+        pipe.number += 1
+        thread.time += COST.shared_access
+        return lanes, columns
+
+    def _corner(self, thread, site, what, shape, brought):
+        """(lane, column) where the warp's access begins."""
+        addresses = {each[0] for each in brought.values()}
+        lane, column = split_address(next(iter(addresses)))
+        own = 32 * (thread.warp % 4)
+        starts = (own, own + 16) if shape.startswith("16") else (own,)
+        if len(addresses) > 1 or lane not in starts:
+            said = f"{len(addresses)} addresses" if len(addresses) > 1 else f"lane {lane}"
+            what = f"{what} by warp {thread.warp} of {said}"
+            fault = thread.fault_at(faults.BadTensorOperand, what, site)
+            fault.rule = "Warp w of a block reaches lanes 32 (w % 4) to 32 (w % 4) + 31 of tensor memory, and "
+            fault.rule += "all its threads give one address (PTX 9.7.16)."
+            fault.cure = f"Here the address begins at lane {own}: add {own} << 16 to that of the columns."
+            raise fault
+        return lane, column
+
+    def wait(self, thread, kind):
+        """``tcgen05.wait::ld`` or ``::st`` of a warp."""
+        lanes = self.block.threads[32 * thread.warp : 32 * thread.warp + 32]
+        pipe = self.pipe(kind, thread.warp)
+        converged(thread, WAITS[kind], None, lambda brought: pipe.finish(lanes) or [()])
+
+
+@functools.cache
+def places(shape, count, split=0, packed=False):
+    """(rows, columns) of what the lanes' registers hold, arrays (lane, register) as PTX 9.7.16.2.3.1 has them.
+    ``packed``: a register has the lower halves of two neighbouring cells, first all the left ones."""
+    lane, register = np.ogrid[:32, : count * {"16x128b": 2, "16x256b": 4}.get(shape, 1)]
+    rows, columns = {
+        "32x32b": (lane, register),
+        "16x32bx2": (lane % 16, register + split * (lane // 16)),
+        "16x64b": (lane // 4 + 8 * (lane % 2), 2 * register + lane // 2 % 2),
+        "16x128b": (lane // 4 + 8 * (register % 2), 4 * (register // 2) + lane % 4),
+        "16x256b": (lane // 4 + 8 * (register // 2 % 2), 8 * (register // 4) + 2 * (lane % 4) + register % 2),
+    }[shape]
+    rows, columns = np.broadcast_arrays(rows + 0 * register, columns + 0 * lane)
+    if packed:
+        return np.tile(rows, 2), np.concatenate([2 * columns, 2 * columns + 1], 1)
+    return rows, columns
+
+
+def tensor_memory_of(thread):
+    """The TensorMemory of a thread's block."""
+    block = thread.block
+    if block.tensor_memory is None:
+        block.tensor_memory = TensorMemory(block)
+    return block.tensor_memory
