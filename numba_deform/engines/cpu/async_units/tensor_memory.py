@@ -219,52 +219,12 @@ class TensorMemory:
         for number in np.unique(self.writer[access.lanes, access.columns]).tolist():
             before = self.writes.get(number)
             if before is None and reads:
-                raise self._unwritten(access)
+                raise self.block.explain.unwritten_cell(self, access)
             if before and not before.goes_before(access):
-                raise self._conflict(access, before)
+                raise self.block.explain.cells_in_flight(access, before)
         for read in self.reads if writes else ():
             if read.overlaps(access) and not read.goes_before(access):
-                raise self._conflict(access, read)
-
-    def _unwritten(self, access):
-        lane, column = np.argwhere(self.writer[access.lanes, access.columns] == 0)[0].tolist()
-        place = f"lane {access.lanes[lane]}, column {access.columns.start + column}"
-        what = f"{access.what} reads {place} of tensor memory, which nothing has written"
-        fault = access.thread.fault_at(faults.UninitialisedRead, what, access.site)
-        fault.rule = "Tensor memory holds garbage until a product or tcgen05.st has written it (PTX 9.7.16)."
-        fault.cure = "Have the first product write it (enable-input-d false), or store zeros; and compare "
-        fault.cure += "lanes and columns with those that are written."
-        return fault
-
-    @staticmethod
-    def _conflict(access, before):
-        """The fault of an access to cells that ``before`` may still be at work on."""
-        thread, issuer = access.thread, before.thread
-        who = "it" if issuer is thread else thread.describe_tid(issuer.block, issuer.tid)
-        verb = "reads" if before.kind == "ld" else "writes"
-        what = f"{access.what} of cells that {who} {verb} by {before.what} at {thread.at(before.site)}"
-        wait = WAITS.get(before.kind)
-        if wait and before.is_over(issuer):
-            fault = thread.fault_at(faults.DataRace, f"{what}; nothing orders that before this", access.site)
-            fault.cure = "Have both sides meet behind that one's tcgen05.wait: by "
-            fault.cure += "tcgen05.fence::before_thread_sync, a barrier, tcgen05.fence::after_thread_sync."
-            return fault
-        fault = thread.fault_at(faults.TensorInFlight, what, access.site)
-        commits = [each for each in before.pipe.commits if each[0] >= before.number]
-        commit = next((each for each in commits if each[1] in thread.waits), *commits[:1] or [None])
-        if wait:
-            fault.cure = f"Call {wait} in that warp behind it, and meet that warp, before this."
-            fault.cure = f"Call {wait} between the two." if issuer.warp == thread.warp else fault.cure
-        elif commit:
-            fault.add(f"its tcgen05.commit at {thread.at(commit[2])} signals {commit[1].name}")
-            fault.cure = f"Wait on {commit[1].name}, for the phase that the commit completes, before this."
-            waited = [b.name for b in thread.waits if any(b is of for _, of, _ in before.pipe.commits)]
-            if waited and commit[1] not in thread.waits:
-                fault.cure += f" It has waited on {waited[-1]}: or are other columns meant, that product's?"
-        else:
-            fault.add("no tcgen05.commit follows it")
-            fault.cure = "Put tcgen05.commit behind it, and wait on its mbarrier before this."
-        return fault
+                raise self.block.explain.cells_in_flight(access, read)
 
     # --- loads and stores -------------------------------------------------------------------------------
     def load(self, thread, address, shape, count, packed, split):
