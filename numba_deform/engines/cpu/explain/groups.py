@@ -1,5 +1,5 @@
-"""What copies and products lack that a group completes: a commit, a wait, or a barrier after the wait; and what is
-wrong where a block has ended: copies that nobody has waited for, and who touches its memory."""
+"""What copies and products lack that a group completes: a commit, a wait, or a barrier after the wait; and what
+is wrong where a block has ended: copies that nobody has waited for, and who touches its memory."""
 
 import re
 from typing import NamedTuple
