@@ -2,12 +2,10 @@
 
 import math
 
-from numba import types
-
 from ..runtime.llvm_types import F32, F64
 from . import packed_halves
 from .arithmetic import extreme, library
-from .ir_values import halves_converted_here
+from .ir_values import KINDS, halves_converted_here
 
 TINY = 2.0**-126  # the smallest normal number
 
@@ -43,10 +41,7 @@ def _ftz(write):
 
 
 def _extreme(fn):
-    def write(body, x, y):
-        return extreme(body.builder, fn, x, y, types.float32 if x.type == F32 else types.float64)
-
-    return write
+    return lambda body, x, y: extreme(body.builder, fn, x, y, KINDS[x.type])
 
 
 def _saturated(body, x):

@@ -11,6 +11,7 @@ from numba import types
 from ..runtime.llvm_types import F32, F64, HALF, I1, I32, I64
 
 FLOATS = {types.float16: HALF, types.float32: F32, types.float64: F64}
+KINDS = {I1: types.boolean} | {lowered: kind for kind, lowered in FLOATS.items()}
 SUFFIXES, WIDTHS = {HALF: "f16", F32: "f32", F64: "f64"}, {HALF: 16, F32: 32, F64: 64}
 
 

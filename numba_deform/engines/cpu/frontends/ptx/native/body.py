@@ -6,7 +6,7 @@ import ast
 from llvmlite import ir
 from numba import types
 
-from ....native.codegen.ir_values import NotLowered, Static, Tuple
+from ....native.codegen.ir_values import KINDS, NotLowered, Static, Tuple
 from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, F64, I1, I8, I64, POINTER
 from ..values import bits_of
@@ -15,7 +15,6 @@ from .expressions import Expressions
 from .numbers import BoundedInt, as_int, resized, unsigned
 
 FLOATS = {"pred": I1, "f32": F32, "f64": F64}
-NUMBERS = {F32: types.float32, F64: types.float64, I1: types.boolean}
 
 
 class JumpTargets:
@@ -112,7 +111,7 @@ class Body(Expressions):
             self.builder.store(ir.Constant(I1, False), self.is_set[target.id])
         else:
             self.target, kind = target.id, self.kinds.get(target.id)
-            want = kind and (NUMBERS.get(kind) or types.uint64)
+            want = kind and KINDS.get(kind, types.uint64)
             self.assign(target.id, self.value(node.value, want))
 
     def assign(self, name, value):

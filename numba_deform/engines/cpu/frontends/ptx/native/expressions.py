@@ -13,7 +13,7 @@ from ....native.codegen.arithmetic import compare
 from ....native.codegen.coroutine import COLLECTIVES, joint_of
 from ....native.codegen.float_functions import in_place
 from ....native.codegen.function_body import PLACES, Builtins, FunctionBody
-from ....native.codegen.ir_values import NotLowered, Static, Tuple
+from ....native.codegen.ir_values import KINDS, NotLowered, Static, Tuple
 from ....native.runtime.llvm_types import F32, F64, I1
 from .. import operations
 from . import numbers
@@ -217,7 +217,7 @@ class Expressions(FunctionBody):
         if isinstance(kind, types.Integer):
             return self.bits(node, kind.bitwidth)
         value = self.value(node)
-        if isinstance(value, BoundedInt) or value.type != (F32 if kind == types.float32 else F64):
+        if isinstance(value, BoundedInt) or KINDS[value.type] != kind:
             raise NotLowered(f"an operand that is no {kind}")
         return value
 
@@ -243,7 +243,7 @@ class Expressions(FunctionBody):
             raise NotLowered("a tuple of values as an operand")
         if not isinstance(value, ir.Value):
             return Static(None), None  # local memory, which Python does not see
-        return value, {I1: types.boolean, F32: types.float32, F64: types.float64}[value.type]
+        return value, KINDS[value.type]
 
     def asked(self, name, given, result, joint=0, apart=""):
         """What the interpreter's model of that name returns, or the threads together if it is ``joint``."""

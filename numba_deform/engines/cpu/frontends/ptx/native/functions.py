@@ -5,7 +5,7 @@ from llvmlite import ir
 from numba import types
 
 from ....native.codegen.arithmetic import library
-from ....native.codegen.ir_values import NotLowered, convert, saturating
+from ....native.codegen.ir_values import KINDS, NotLowered, convert, saturating
 from ....native.runtime.llvm_types import F32, F64, I32, I64
 from . import numbers
 from .expressions import BUILTINS
@@ -14,10 +14,6 @@ from .numbers import BoundedInt, as_int, chosen, compared, constant, unsigned
 builtin = BUILTINS.note
 INTEGERS = {"popc": "ctpop", "clz": "ctlz", "brev": "bitreverse"}  # names of LLVM's
 ROUNDED = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-
-
-def _kind(value):
-    return types.float32 if value.type == F32 else types.float64
 
 
 # --- integers ---------------------------------------------------------------------------------------
@@ -71,12 +67,12 @@ def _float(body, name, value):
         if value.constant is None:
             raise NotLowered("a float of an integer")
         return ir.Constant(want, float(value.constant))
-    return convert(body.builder, value, _kind(value), types.float32 if want == F32 else types.float64)
+    return convert(body.builder, value, KINDS[value.type], KINDS[want])
 
 
 @builtin("whole")
 def _whole(body, name, x, mode, low, high):
-    wide = convert(body.builder, x, _kind(x), types.float64)
+    wide = convert(body.builder, x, KINDS[x.type], types.float64)
     low, high = as_int(low).constant, as_int(high).constant
     made, kind = library(body, ROUNDED[mode.value], wide), ir.IntType(numbers.width_of(low, high))
     return BoundedInt(saturating(body.builder, made, kind, low < 0), low, high)
