@@ -36,7 +36,6 @@ class Shape(NamedTuple):
     negated: tuple
     transposed: tuple
     limit: bool
-    words: str
 
 
 def decoded(thread, kind, descriptor):
@@ -60,7 +59,7 @@ def decoded(thread, kind, descriptor):
     if any(transposed) and form.size != 2:
         known = "of these types the engine knows K-major A and B"
         raise _bad_descriptor(thread, kind, f"{said}, transposed", known)
-    return Shape(form, rows, columns, negated, transposed, bool(field["limit"]), said)
+    return Shape(form, rows, columns, negated, transposed, bool(field["limit"]))
 
 
 def _bad_descriptor(thread, kind, what, known):
@@ -124,7 +123,8 @@ def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor, *left_out):
         _read(thread, pipe, "A", a, a_places, shape.transposed[0], form, what)
     b_places = addresses(b, columns, shape.transposed[1], form.size)
     _read(thread, pipe, "B", b, b_places, shape.transposed[1], form, what)
-    access(to[0][written], to[1], reads=adds, writes=True)
+    if written.any():
+        access(to[0][written], to[1], reads=adds, writes=True)
     copy, before = Copy(thread, what, int(b_places.min()), 0, pipe.number), pipe.copies[-1:]
     pipe.copies.append(copy)
     thread.time += columns / 8 * COST.wgmma

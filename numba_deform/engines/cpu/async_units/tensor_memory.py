@@ -17,7 +17,7 @@ from ..memory.scalars import WORD
 from .cycle_costs import COST
 from .warp_mma import converged
 
-LANES, COLUMNS, LEAST = 128, 512, 32  # LEAST: columns of an allocation
+LANES, COLUMNS = 128, 512
 BASIS = "tensor memory is judged by PTX's text alone: no GPU that has it has run this engine's tests"
 PATIENCE = 16  # turns that others get
 MANY = 4096  # accesses on record, after which those that no cell remembers are dropped
@@ -106,7 +106,9 @@ class TensorMemory:
         what, columns = f"tcgen05.alloc of {int(columns)} columns", int(columns)
         converged(thread, what, None, list)
         if thread.lane == 0:
-            self._check_count(thread, what, columns)
+            if columns not in (32, 64, 128, 256, 512):
+                cure = "Ask for 32, 64, 128, 256 or 512 columns: the power of two that holds what you need."
+                raise self._misuse(thread, what, cure)
             if self.relinquished:
                 what += f" after tcgen05.relinquish_alloc_permit at {thread.at(self.relinquished)}"
                 raise self._misuse(thread, what, "Allocate all columns before the block gives the permit up.")
@@ -131,11 +133,6 @@ class TensorMemory:
         for first, each in self.allocations.items():
             taken[first : first + each.columns] = True
         return next((n for n in range(0, COLUMNS, columns) if not taken[n : n + columns].any()), None)
-
-    def _check_count(self, thread, what, columns):
-        if columns not in (32, 64, 128, 256, 512):
-            cure = "Ask for 32, 64, 128, 256 or 512 columns: the power of two that holds what you need."
-            raise self._misuse(thread, what, cure)
 
     def free(self, thread, address, columns):
         """``tcgen05.dealloc`` of a warp."""
