@@ -107,7 +107,7 @@ def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor, *left_out):
 
     kept = [lane for lane in range(LANES) if left_out and int(left_out[lane // 32]) >> lane % 32 & 1]
 
-    def access(lanes, cells, **how):
+    def access(lanes, cells, what=what, **how):
         made = Access("mma", what, thread, thread.site(), pipe, pipe.number, tuple(lanes.tolist()), cells)
         memory.access(made, **how)
 
@@ -116,7 +116,7 @@ def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor, *left_out):
     a_places, b, cells = None, _as_wgmma(thread, "B", b), None
     if in_tensor:
         cells = rectangle(a, "A", ROW_BYTES // 4)
-        access(*cells, reads=True)
+        access(*cells, f"{what} with A there", reads=True)
     else:
         a = _as_wgmma(thread, "A", a)
         a_places = addresses(a, rows, shape.transposed[0], form.size)

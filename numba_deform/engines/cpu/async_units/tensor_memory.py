@@ -68,10 +68,10 @@ class Access(NamedTuple):
         return thread.seen[self.pipe.component] >= self.number
 
     def goes_before(self, later):
-        """Whether nothing of ``later`` happens before this is over. Products into one accumulator of one shape
-        follow each other as they are issued (PTX 9.7.16.6.2)."""
+        """Whether nothing of ``later`` happens before this is over. Products of one kind and shape into one
+        accumulator follow each other as they are issued (PTX 9.7.16.6.2)."""
         same = self.kind == later.kind == "mma" and self.thread is later.thread
-        pipelined = same and (self.lanes, self.columns) == (later.lanes, later.columns)
+        pipelined = same and (self.what, self.columns) == (later.what, later.columns)
         return pipelined or self.is_over(later.thread)
 
 
