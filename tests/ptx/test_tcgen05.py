@@ -71,6 +71,16 @@ def test_right(name):
     assert "PTX's text alone" in str(report)
 
 
+def test_it_is_interpreted():
+    """A kernel of which machine code could be made by asking Python for each instruction."""
+    loads = r"\n tcgen05\.(?:ld|wait::ld)\.[^\n]*|\n st\.global[^\n]*"
+    args, want = problem("tile")
+    out = np.zeros(want.shape, np.float32)
+    kernel = nd.from_ptx(re.sub(loads, "", TEXT))["tile"]
+    report = nd.simulate(kernel, 1, 128, [*args, out], compiled=True)
+    assert not report.compiled and report.why_interpreted == "tensor memory"
+
+
 def programs():
     """Pairs (fields, changes) of tcgen05.txt."""
     made = []

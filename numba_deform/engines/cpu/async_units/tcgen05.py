@@ -63,11 +63,10 @@ def decoded(thread, kind, descriptor):
 
 
 def _bad_descriptor(thread, kind, what, known):
-    fault = thread.fault(faults.BadTensorOperand, f"tcgen05.mma.kind::{kind}: {what}")
-    fault.rule = "An instruction descriptor has the types of D, A and B in bits 4, 7 and 10, N / 8 from bit 17 "
-    fault.rule += "and M / 16 from bit 24 on (PTX 9.7.16.4.2)."
-    fault.cure = f"{known[:1].upper()}{known[1:]}."
-    return fault
+    rule = "An instruction descriptor has the types of D, A and B in bits 4, 7 and 10, N / 8 from bit 17 "
+    rule += "and M / 16 from bit 24 on (PTX 9.7.16.4.2)."
+    what, cure = f"tcgen05.mma.kind::{kind}: {what}", f"{known[:1].upper()}{known[1:]}."
+    return thread.fault(faults.BadTensorOperand, what, rule=rule, cure=cure)
 
 
 def _as_wgmma(thread, name, descriptor):
@@ -76,11 +75,11 @@ def _as_wgmma(thread, name, descriptor):
     swizzle = SWIZZLES.get(descriptor >> 61)
     if descriptor >> 46 & 7 != 1 or swizzle is None or descriptor >> 52 & 0x1FF:
         what = f"the descriptor of {name}, {descriptor:#018x}, has {descriptor >> 46 & 7:#b} in bits 46 to 48 "
-        fault = thread.fault(faults.BadTensorOperand, f"{what}and swizzle {descriptor >> 61} in bits 61 to 63")
-        fault.rule = "A descriptor of tcgen05 has 0b001 in bits 46 to 48, and the swizzle in bits 61 to 63: "
-        fault.rule += "0 none, 2 of 128, 4 of 64, 6 of 32 bytes (PTX 9.7.16.4.1)."
-        fault.cure = "Make it for tcgen05: wgmma's has its swizzle in bits 62 and 63, and no constant."
-        raise fault
+        what += f"and swizzle {descriptor >> 61} in bits 61 to 63"
+        rule = "A descriptor of tcgen05 has 0b001 in bits 46 to 48, and the swizzle in bits 61 to 63: "
+        rule += "0 none, 2 of 128, 4 of 64, 6 of 32 bytes (PTX 9.7.16.4.1)."
+        cure = "Make it for tcgen05: wgmma's has its swizzle in bits 62 and 63, and no constant."
+        raise thread.fault(faults.BadTensorOperand, what, rule=rule, cure=cure)
     return descriptor & (1 << 52) - 1 & ~(7 << 46) | swizzle << 62
 
 
@@ -100,9 +99,8 @@ def multiply(thread, kind, d, a, b, descriptor, adds, in_tensor, *left_out):
     def rectangle(address, name, wide):
         lane, first = split_address(address)
         if lane not in ((0, 16) if rows == 64 else (0,)):
-            fault = thread.fault(faults.BadTensorOperand, f"{what} with {name} from lane {lane} on")
-            fault.cure = "A product of 128 rows takes all lanes, from lane 0; one of 64 begins at lane 0 or 16."
-            raise fault
+            cure = "A product of 128 rows takes all lanes, from lane 0; one of 64 begins at lane 0 or 16."
+            raise thread.fault(faults.BadTensorOperand, f"{what} with {name} from lane {lane} on", cure=cure)
         return lanes_of(rows, lane), slice(first, first + wide)
 
     kept = [lane for lane in range(LANES) if left_out and int(left_out[lane // 32]) >> lane % 32 & 1]

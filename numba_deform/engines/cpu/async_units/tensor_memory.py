@@ -108,10 +108,11 @@ class TensorMemory:
         if thread.lane == 0:
             if columns not in (32, 64, 128, 256, 512):
                 cure = "Ask for 32, 64, 128, 256 or 512 columns: the power of two that holds what you need."
-                raise self._misuse(thread, what, cure)
+                raise thread.fault(faults.TensorMemoryMisuse, what, cure=cure)
             if self.relinquished:
                 what += f" after tcgen05.relinquish_alloc_permit at {thread.at(self.relinquished)}"
-                raise self._misuse(thread, what, "Allocate all columns before the block gives the permit up.")
+                cure = "Allocate all columns before the block gives the permit up."
+                raise thread.fault(faults.TensorMemoryMisuse, what, cure=cure)
             while (first := self._room(columns)) is None:
                 self.waiters.append(thread)
                 thread.park("tcgen05.alloc", self, columns)
@@ -145,7 +146,8 @@ class TensorMemory:
         if lane or made is None or made.columns != columns:
             there = [f"{n:#x} ({each.columns} columns)" for n, each in sorted(self.allocations.items())]
             cure = f"Allocated are {', '.join(there) or 'no columns'}: free the address and the number of "
-            raise self._misuse(thread, what, cure + "columns that tcgen05.alloc was called for, once.")
+            cure += "columns that tcgen05.alloc was called for, once."
+            raise thread.fault(faults.TensorMemoryMisuse, what, cure=cure)
         all_of_it = Access("dealloc", what, thread, thread.site(), None, 0, tuple(range(LANES)),
                            slice(first, first + columns))  # fmt: skip
         self._check(all_of_it, writes=True)
@@ -163,15 +165,9 @@ class TensorMemory:
         """At the end of the block: nothing is left."""
         for first, made in self.allocations.items():
             what = f"the block has exited with {made.columns} columns of tensor memory at {first:#x} that were "
-            fault = made.thread.fault_at(faults.TensorMemoryMisuse, f"{what}allocated here", made.site)
-            fault.cure = "Call tcgen05.dealloc in a warp that stays, behind a barrier of all that use it."
-            raise fault
-
-    @staticmethod
-    def _misuse(thread, what, cure):
-        fault = thread.fault(faults.TensorMemoryMisuse, what)
-        fault.cure = cure
-        return fault
+            what += "allocated here"
+            cure = "Call tcgen05.dealloc in a warp that stays, behind a barrier of all that use it."
+            raise made.thread.fault_at(faults.TensorMemoryMisuse, what, made.site, cure=cure)
 
     def waited(self, kind, columns):
         """What those who wait for columns wait for: fields of a ``Wait``."""
@@ -207,10 +203,8 @@ class TensorMemory:
             return
         there = [f"{n} to {n + each.columns - 1}" for n, each in sorted(self.allocations.items())]
         what = f"{access.what} of columns {first} to {stop - 1}; allocated are {' and '.join(there) or 'none'}"
-        fault = access.thread.fault_at(faults.TensorMemoryMisuse, what, access.site)
-        fault.cure = "Take the address that tcgen05.alloc has stored, and stay inside its columns while they "
-        fault.cure += "last."
-        raise fault
+        cure = "Take the address that tcgen05.alloc has stored, and stay inside its columns while they last."
+        raise access.thread.fault_at(faults.TensorMemoryMisuse, what, access.site, cure=cure)
 
     def _check(self, access, reads=False, writes=False):
         for number in np.unique(self.writer[access.lanes, access.columns]).tolist():

@@ -181,6 +181,8 @@ class Expressions(FunctionBody):
     def call(self, node, want=None):
         """The value of a call: computed here, done by the threads together, or asked of Python."""
         name = ast.unparse(node.func)
+        if name.startswith("tcgen05_"):
+            raise NotLowered("tensor memory")
         function = self.scope.get(name)
         if isinstance(function, Intrinsic) and name not in BUILTINS:
             return self.of_intrinsic(node, name, function)
