@@ -2,9 +2,10 @@
 which columns, what the cells hold, who reads and writes them. ``tcgen05`` has the products. All of it stands on
 PTX's text: it has never run beside hardware.
 
-Loads, stores and products are asynchronous. Each is number n of its ``Pipe``, which has an entry in the block's
-vector clocks: who reads n there knows that it is over. Loads and stores are over for who has executed
-``tcgen05.wait``, or used what was loaded; products for who has waited on the mbarrier of a ``tcgen05.commit``.
+Loads, stores, copies and products are asynchronous. Each is number n of its ``Pipe``, which has an entry in the
+block's vector clocks: who reads n there knows that it is over. Loads and stores are over for who has executed
+``tcgen05.wait``, or used what was loaded; copies and products for who has waited on the mbarrier of a
+``tcgen05.commit``. Two blocks of a pair (``cta_group::2``) have tensor memory each, and operations on both.
 """
 
 import functools
@@ -45,7 +46,7 @@ class Pipe:
 
 
 class Access(NamedTuple):
-    """One operation's access to a rectangle of cells. ``kind``: ld, st or mma."""
+    """One operation's access to a rectangle of cells. ``kind``: ld, st, cp or mma."""
 
     kind: str
     what: str
@@ -65,13 +66,15 @@ class Access(NamedTuple):
                 and {*self.lanes} >= {*other.lanes})  # fmt: skip
 
     def is_over(self, thread):
-        return thread.seen[self.pipe.component] >= self.number
+        return thread.knows_shared(self.thread.block, self.pipe.component, self.number)
 
     def goes_before(self, later):
-        """Whether nothing of ``later`` happens before this is over. Products of one kind and shape into one
-        accumulator follow each other as they are issued (PTX 9.7.16.6.2)."""
-        same = self.kind == later.kind == "mma" and self.thread is later.thread
-        pipelined = same and (self.what, self.columns) == (later.what, later.columns)
+        """Whether nothing of ``later`` happens before this is over. Of one thread, products of one kind and
+        shape into one accumulator follow each other as they are issued, and a product a copy (PTX 9.7.16.6.2).
+        A copy follows a product as well: PTX does not list that, and public kernels with scales live by it."""
+        kinds = (self.kind, later.kind) if self.thread is later.thread else ()
+        pipelined = kinds == ("mma", "mma") and (self.what, self.columns) == (later.what, later.columns)
+        pipelined |= "cp" in kinds and {*kinds} <= {"cp", "mma"}
         return pipelined or self.is_over(later.thread)
 
 
@@ -88,6 +91,7 @@ class TensorMemory:
         self.block = block
         block.execution.basis = BASIS
         self.allocations, self.relinquished, self.waiters = {}, None, []  # first column -> Allocation
+        self.group, self.calls = None, []  # (cta_group, site) of the first instruction; what takes both blocks
         self.cells = np.zeros((LANES, COLUMNS), np.uint32)
         self.writer = np.zeros((LANES, COLUMNS), np.int64)  # number of the Access that wrote a cell last
         self.writes, self.reads, self.count = {}, [], 0
@@ -100,10 +104,11 @@ class TensorMemory:
         return self.pipes[kind, owner]
 
     # --- allocation -------------------------------------------------------------------------------------
-    def allocate(self, thread, place, columns):
+    def allocate(self, thread, place, columns, group=1):
         """``tcgen05.alloc`` of a warp, which waits until so many columns are free: their address goes to the
         shared address ``place``."""
         what, columns = f"tcgen05.alloc of {int(columns)} columns", int(columns)
+        self.check_group(thread, group)
         converged(thread, what, None, list)
         if thread.lane == 0:
             if columns not in (32, 64, 128, 256, 512):
@@ -116,10 +121,44 @@ class TensorMemory:
             while (first := self._room(columns)) is None:
                 self.waiters.append(thread)
                 thread.park("tcgen05.alloc", self, columns)
+            if group == 2:
+                self._meet_peer(thread, what)
             self.allocations[first] = Allocation(columns, thread, thread.site())
             self.writer[:, first : first + columns] = 0
             thread.store("shared", place, (first,))
         converged(thread, f"{what}, done", None, lambda brought: self._tell(thread) or [()])
+
+    def _meet_peer(self, thread, what):
+        """Wait until the other block of the pair has come to the same instruction."""
+        peer = next(b for b in self.block.cluster.pair_of(thread, what, there=False) if b is not self.block)
+        other, n = tensor_memory_of(peer), len(self.calls)
+        self.calls.append(what)
+        other._wake()
+        while len(other.calls) <= n:
+            self.waiters.append(thread)
+            thread.park("tcgen05.alloc", self, peer)
+        if other.calls[n] != what:
+            cure = "Have a warp of each block of a pair execute the same tcgen05.alloc and dealloc, in order."
+            what += f"; block {peer.index}, the other of its pair, executes {other.calls[n]}"
+            raise thread.fault(faults.TensorMemoryMisuse, what, cure=cure)
+
+    def _wake(self):
+        """Those who wait may go on."""
+        self.block.ready.extend(self.waiters)
+        self.block.progress += 1
+        self.waiters = []
+
+    def check_group(self, thread, group):
+        """All instructions of a kernel are for one block, or all for a pair."""
+        if self.group is None:
+            self.group = group, thread.site()
+        if self.group[0] == group:
+            return
+        what = f"an instruction of cta_group::{group}, and one of cta_group::{self.group[0]} at "
+        fault = thread.fault(faults.BadTensorOperand, what + thread.at(self.group[1]))
+        fault.rule = "All tcgen05 instructions of a kernel have the same cta_group (PTX 9.7.16)."
+        fault.cure = f"Use cta_group::{self.group[0]} here as well, or the other everywhere."
+        raise fault
 
     def _tell(self, thread):
         """What the first lane of a warp has stored for all of them, the others may read."""
@@ -135,9 +174,10 @@ class TensorMemory:
             taken[first : first + each.columns] = True
         return next((n for n in range(0, COLUMNS, columns) if not taken[n : n + columns].any()), None)
 
-    def free(self, thread, address, columns):
+    def free(self, thread, address, columns, group=1):
         """``tcgen05.dealloc`` of a warp."""
         (lane, first), columns = split_address(address), int(columns)
+        self.check_group(thread, group)
         what = f"tcgen05.dealloc of {columns} columns at {int(address):#x}"
         converged(thread, what, None, list)
         if thread.lane:
@@ -148,16 +188,17 @@ class TensorMemory:
             cure = f"Allocated are {', '.join(there) or 'no columns'}: free the address and the number of "
             cure += "columns that tcgen05.alloc was called for, once."
             raise thread.fault(faults.TensorMemoryMisuse, what, cure=cure)
+        if group == 2:
+            self._meet_peer(thread, what)
         all_of_it = Access("dealloc", what, thread, thread.site(), None, 0, tuple(range(LANES)),
                            slice(first, first + columns))  # fmt: skip
         self._check(all_of_it, writes=True)
         del self.allocations[first]
         self.reads = [read for read in self.reads if not read.overlaps(all_of_it)]
-        self.block.ready.extend(self.waiters)
-        self.block.progress += 1
-        self.waiters = []
+        self._wake()
 
-    def relinquish(self, thread):
+    def relinquish(self, thread, group=1):
+        self.check_group(thread, group)
         converged(thread, "tcgen05.relinquish_alloc_permit", None, list)
         self.relinquished = self.relinquished or thread.site()
 
@@ -170,7 +211,12 @@ class TensorMemory:
             raise made.thread.fault_at(faults.TensorMemoryMisuse, what, made.site, cure=cure)
 
     def waited(self, kind, columns):
-        """What those who wait for columns wait for: fields of a ``Wait``."""
+        """What those who wait for columns, or for the other block, wait for: fields of a ``Wait``."""
+        if type(columns) is not int:
+            return {
+                "on": self.calls[-1], "state": "", "by": (), "missing": f"block {columns.index}, its peer",
+                "why": "tcgen05.alloc and dealloc of cta_group::2 take a warp of each",
+            }  # fmt: skip
         late = sorted({each.thread.tid for each in self.allocations.values()})
         taken = sum(each.columns for each in self.allocations.values())
         return {
@@ -310,9 +356,8 @@ def places(shape, count, split=0, packed=False):
     return rows, columns
 
 
-def tensor_memory_of(thread):
-    """The TensorMemory of a thread's block."""
-    block = thread.block
+def tensor_memory_of(block):
+    """The TensorMemory of a block."""
     if block.tensor_memory is None:
         block.tensor_memory = TensorMemory(block)
     return block.tensor_memory

@@ -340,9 +340,9 @@ def issue(thread, group, form, columns, what, brought):
     a_places = None if factors.a is None else addresses(factors.a, ROWS, factors.transposed[0], form.size)
     phase = _groups(thread).number
     if a_places is not None:
-        with astray(thread, "A", factors.a, a_places, factors.transposed[0], form.size):
+        with astray(thread.shared, "A", factors.a, a_places, factors.transposed[0], form.size):
             _read_rows(thread, group, a_places, what, phase)
-    with astray(thread, "B", factors.b, b_places, factors.transposed[1], form.size):
+    with astray(thread.shared, "B", factors.b, b_places, factors.transposed[1], form.size):
         read_matrix(thread, group.component, b_places, what, phase, group.tids)
     issued = Product(thread, what, int(b_places.min()), 0, phase)  # no bytes: nothing is copied
     issued.component, issued.before, group.last = group.component, group.last, issued
@@ -397,9 +397,8 @@ def _check_operands(thread, what, given):
 
 
 @contextlib.contextmanager
-def astray(thread, name, descriptor, places, *form):
-    """A fault of where a matrix lies says what its descriptor says."""
-    space = thread.shared
+def astray(space, name, descriptor, places, *form):
+    """A fault of where a matrix lies in shared memory says what its descriptor says."""
 
     def holds(places):
         found = np.unique(places) - space.base
@@ -433,10 +432,12 @@ def _read_rows(thread, group, places, what, phase):
         raise fault
 
 
-def read_matrix(thread, component, places, what, phase, tids):
+def read_matrix(thread, component, places, what, phase, tids, home=None):
     """Check and note that a product reads the elements at these addresses until its group ``phase`` is over.
-    The threads ``tids`` have to know what is there."""
-    block, space = thread.block, thread.shared
+    The threads ``tids`` have to know what is there. ``home``: the block in whose memory they lie."""
+    block = thread.block
+    home = home or block
+    space = home.shared
     lines = np.unique(places >> 4) << 4
     ends = np.flatnonzero(np.diff(lines) != 16)
     starts = lines[np.r_[0, ends + 1]].tolist()
@@ -451,12 +452,12 @@ def read_matrix(thread, component, places, what, phase, tids):
         if len(records) < stop - start:
             records = [*records, OUTSIDE]
         for w in different(records):
-            if w.block is block and not w.atomic and known[1, w.owner] >= w.clock:
+            if w.block is block is home and not w.atomic and known[1, w.owner] >= w.clock:
                 continue  # the common case
             for tid in tids:
                 if unseen := space._unseen(block.threads[tid], w):
                     raise thread.explain.bad_access(space, block.threads[tid], unseen, start, 16)
             for tid in tids:
-                block.copy_engine.check_proxy(block.threads[tid], start, stop - start, what)
+                block.copy_engine.check_proxy(block.threads[tid], start, stop - start, what, home)
         a, b = start - space.base, stop - space.base
         space._add_to_all(thread, a, space.read_by[a:b], reader)

@@ -40,7 +40,13 @@ class Form(NamedTuple):
 BYTES = {"s8": np.int8, "u8": np.uint8, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 # Type of a factor -> (bytes, how words become its numbers).
 NUMBERS = {"f16": (2, numbers_f16), "bf16": (2, numbers_bf16), "tf32": (4, numbers_tf32)}
+NUMBERS["e2m1"] = 1, lambda x: _halves(np.ascontiguousarray(x).view(np.uint8)).view(ml_dtypes.float4_e2m1fn)
 NUMBERS |= {name: (1, operator.methodcaller("view", kind)) for name, kind in BYTES.items()}
+
+
+def _halves(x):
+    """The two numbers of 4 bits in each byte, the lower first."""
+    return np.stack([x & 15, x >> 4], -1).reshape(*x.shape[:-1], -1)
 
 
 def form_of(sums, a, b):

@@ -15,7 +15,7 @@ from ..async_units.copy_engine import Box
 from ..async_units.cycle_costs import COST
 from ..async_units.reductions import combine
 from ..async_units.tcgen05 import commit_to
-from ..memory.access_records import UNWRITTEN, AsyncReduction, Copy, stretches
+from ..memory.access_records import UNWRITTEN, AsyncReduction, Copy, PeerCopy, stretches
 from ..memory.cluster_memory import RANK, let_come
 from ..memory.same_value import decide
 from ..memory.scalars import WORD, unpack
@@ -51,6 +51,25 @@ class Cluster:
         self._check_rank(thread, rank, f"maps an address to rank {rank}")
         return (address & (1 << RANK) - 1) | rank + 1 << RANK
 
+    def of_leader(self, thread, address):
+        """The same place in the even one of its pair of blocks: on hardware, without bit 24."""
+        block, place = self._home(thread, address)
+        rank = block.rank & ~1
+        return place if rank == thread.block.rank else self.map(thread, place, rank)
+
+    def pair_of(self, thread, what, there=True):
+        """The two blocks that ``cta_group::2`` means. ``there``: both have to have started."""
+        rank = thread.block.rank & ~1
+        if len(self.blocks) % 2:
+            fault = thread.fault(faults.NotInCluster, f"{what} in a cluster of {len(self.blocks)}")
+            fault.rule = "cta_group::2 is for two blocks whose ranks differ in the last bit (PTX 9.7.16)."
+            fault.cure = "Launch clusters of an even number of blocks, or use cta_group::1."
+            raise fault
+        pair = self.blocks[rank : rank + 2]
+        for block in pair if there else ():
+            self._check_there(thread, block, lambda: f"{what} in tensor memory")
+        return pair
+
     def _check_rank(self, thread, rank, what):
         if not 0 <= rank < len(self.blocks):
             raise thread.fault(faults.NotInCluster, f"{what} of a cluster of {len(self.blocks)}")
@@ -64,19 +83,23 @@ class Cluster:
         self._check_rank(thread, rank, f"uses an address of rank {rank}")
         return self.blocks[rank], address & (1 << RANK) - 1
 
-    def _visit(self, thread, block, what, barrier=None):
-        """``thread`` touches the memory of ``block``, which has to be there: started, and not ended."""
-        if block is thread.block:
-            return
+    def _check_there(self, thread, block, what, barrier=None):
+        """``block``, whose memory ``thread`` touches, has to have started, and not ended. Returns the visit."""
         known = shared_clocks(thread.foreign, block)
-        if (STARTED, block) not in thread.foreign and (known is None or not known[0, : block.size].any()):
+        met = block is thread.block or (STARTED, block) in thread.foreign
+        if not met and (known is None or not known[0, : block.size].any()):
             what = f"{what()} of block {block.index}, and nothing says that this block has started"
             raise thread.fault(faults.BlockNotStarted, what)
         phase = barrier.phase if barrier else 0
         visit = thread.clock, thread.site(), what, barrier, phase
         if not block.live:
             raise thread.explain.visits_ended(block, thread, visit)
-        self.visits[block][thread] = visit
+        return visit
+
+    def _visit(self, thread, block, what, barrier=None):
+        """The same, of what has to come before that block's end."""
+        if block is not thread.block:
+            self.visits[block][thread] = self._check_there(thread, block, what, barrier)
 
     def check_visits(self, block):
         """``block`` has ended: all accesses of others to its memory must come before that."""
@@ -237,12 +260,14 @@ class Cluster:
         ])  # fmt: skip
 
     # --- copies ---------------------------------------------------------------------------------------
-    def tensor_load(self, thread, dst, address, coords, bar, mask, offsets=()):
-        """A box of a tensor map into the same place of every block of ``mask``, each with its own barrier.
-        ``offsets``: of a load in im2col mode."""
-        blocks, (_, dst) = self._named_by(thread, mask), self._home(thread, dst)
+    def tensor_load(self, thread, dst, address, coords, bar, mask, offsets=(), pair=False):
+        """A box of a tensor map into the same place of every block of ``mask``, or of the block of ``dst`` if
+        that is None, each with its own barrier; ``pair``: with that of one block of its pair. ``offsets``: of a
+        load in im2col mode."""
+        home, dst = self._home(thread, dst)
+        blocks = [home] if mask is None else self._named_by(thread, mask)
         box = thread.block.copy_engine.box(thread, dst, address, coords, offsets)
-        self._multicast(thread, blocks, dst, bar, box)
+        self._multicast(thread, blocks, dst, bar, box, pair)
 
     def bulk_load(self, thread, dst, src, size, bar, mask):
         """The same of bytes of global memory."""
@@ -258,15 +283,16 @@ class Cluster:
             raise thread.fault(faults.NotInCluster, what)
         return [self.blocks[rank] for rank in ranks]
 
-    def _multicast(self, thread, blocks, dst, bar, box):
-        engine, (_, bar) = thread.block.copy_engine, self._home(thread, bar)
-        barriers = [self._barrier_of_copy(thread, block, bar) for block in blocks]
-        reader = thread.block if thread.block in blocks else blocks[0]
-        barrier = barriers[blocks.index(reader)]
+    def _multicast(self, thread, blocks, dst, bar, box, pair=False):
+        engine, (home, bar) = thread.block.copy_engine, self._home(thread, bar)
+        signalled = [self.blocks[b.rank & ~1 | home.rank & 1] if pair else b for b in blocks]
+        barriers = [self._barrier_of_copy(thread, block, bar) for block in signalled]
+        barrier = barriers[signalled.index(thread.block) if thread.block in signalled else 0]
+        epoch = barrier.component, barrier.phase + 1, barrier.block
         if box.map is not None:
-            engine.maps.on_copy(thread, box.map, barrier.component, barrier.phase + 1, reader)
+            engine.maps.on_copy(thread, box.map, *epoch)
         for region, src, count in box.sources:
-            region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1, reader)
+            region.on_copy_read(thread, src, count, *epoch)
             engine.check_global_proxy(thread, region, src, count, box.what)
         when = engine.take_turn(thread, box.size)
         for block, barrier in zip(blocks, barriers, strict=True):
@@ -354,7 +380,8 @@ class Cluster:
 
     def _copy_into(self, thread, block, barrier, dst, box, when, generic=False):
         """What ``box`` brings goes to ``block``."""
-        copy = Copy(thread, box.what, dst, box.size, barrier.phase, barrier, generic)
+        kind = Copy if barrier.block is block else PeerCopy
+        copy = kind(thread, box.what, dst, box.size, barrier.phase, barrier, generic)
 
         def deliver():
             block.shared.data[dst : dst + box.room] = bytes(box.fetch())
@@ -383,8 +410,9 @@ class Cluster:
         """``copy`` goes to ``block``, where ``deliver`` writes. ``records``: (record, address, size) of what it
         leaves there; ``when``: its start and landing."""
         facts, barrier, (start, landing) = None, copy.barrier, when
-        if block is not thread.block:
-            known, copy.known = shared_clocks(thread.foreign, block), np.zeros(block.capacity, np.int32)
+        if barrier.block is not thread.block:
+            home = barrier.block
+            known, copy.known = shared_clocks(thread.foreign, home), np.zeros(home.capacity, np.int32)
             if known is not None:
                 copy.known[: known.shape[1]] = known[0]
             # Who sees the copy knows what phases its issuer had waited for; other things a copy does not order.
@@ -408,7 +436,7 @@ class Cluster:
                 barrier.gathered_foreign = merged(barrier.gathered_foreign, {thread.block: facts})
             barrier.deliver(copy, landing)
 
-        block.launch_copy(copy, land)
+        barrier.block.launch_copy(copy, land)
 
     def _check_sent(self, block):
         """``block`` has ended: the copies out of its memory must be known to be complete."""

@@ -41,7 +41,7 @@ def engine_does(name):
 
 def tensor_memory_does(name):
     """The same of its TensorMemory."""
-    return lambda self, *args: getattr(tensor_memory_of(self), name)(self, *args)
+    return lambda self, *args: getattr(tensor_memory_of(self.block), name)(self, *args)
 
 
 class Thread(ThreadBarriers):
@@ -63,7 +63,7 @@ class Thread(ThreadBarriers):
     tcgen05_alloc, tcgen05_dealloc = tensor_memory_does("allocate"), tensor_memory_does("free")
     tcgen05_relinquish, tcgen05_wait = tensor_memory_does("relinquish"), tensor_memory_does("wait")
     tcgen05_ld, tcgen05_st = tensor_memory_does("load"), tensor_memory_does("store")
-    tcgen05_mma, tcgen05_commit = tcgen05.multiply, tcgen05.commit
+    tcgen05_mma, tcgen05_cp, tcgen05_commit = tcgen05.multiply, tcgen05.copy, tcgen05.commit
 
     def mbarrier_arrive_state(self, address, count, expected=None, complete=True):
         barrier = self.block.barriers.find(self, address)

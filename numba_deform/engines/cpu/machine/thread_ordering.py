@@ -39,7 +39,9 @@ class ThreadOrdering(ThreadLife):
         return vc.covers(self.foreign, block, owner, clock)
 
     def knows_shared(self, block, owner, clock):
-        """The same of its accesses to shared memory."""
+        """The same of its accesses to shared memory; it may be this thread's own."""
+        if block is self.block:
+            return self.seen[owner] >= clock
         return vc.covers_shared(self.foreign, block, owner, clock)
 
     def fence_acq_rel(self, wide=True, sc=False, cluster=False):

@@ -119,6 +119,15 @@ class Copy(Write):
         return bool(stores) and any(self in copies for _, copies in stores.committed)
 
 
+class PeerCopy(Copy):
+    """One whose barrier lies in the other block of a pair than its bytes. It has no epoch in the clocks of
+    their block: ``ClusterShared`` asks the barrier."""
+
+    __slots__ = ()
+    owner = property(lambda self: -1, lambda self, value: None)
+    clock = property(lambda self: NEVER, lambda self, value: None)
+
+
 class AsyncReduction(Reduction):
     """What a reduction in shared memory does to some bytes. It is complete when ``copy``, which brings it, is
     so."""

@@ -6,7 +6,7 @@ means.
 """
 
 from ...faults import UninitialisedRead
-from .access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, copy_of
+from .access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, PeerCopy, copy_of
 from .shared_memory import SharedMemory
 
 RANK = 24  # the first bit of a rank in an address
@@ -77,6 +77,8 @@ class ClusterShared(SharedMemory):
         super().on_acquire(thread, address, size, wide, *more)
 
     def sees(self, thread, w):
+        if isinstance(w, PeerCopy):
+            return w.landed and thread.knows_shared(w.barrier.block, w.barrier.component, w.phase + 1)
         block = self.block if copy_of(w) else w.block
         if block is thread.block or block is None:
             return super().sees(thread, w)

@@ -56,8 +56,8 @@ def _on_barrier(kind):
     return describe
 
 
-def _on_tensor_memory(thread, *_):
-    return Operation(lambda: [Touch(("tensor memory", thread.block.rank), "write")])
+def _on_tensor_memory(thread, *_, **__):
+    return Operation(lambda: [Touch(("tensor memory", thread.block.rank // 2), "write")])
 
 
 def _wait(thread, address, parity, suspend, token=None):
@@ -271,7 +271,7 @@ UNSEEN = (
     "shuffle", "collective", "active_mask", "clock_cycles", "tensor_store", "bulk_store", "cp_async",
     "commit_group", "wait_group", "find_map", "fence_map", "bulk_prefetch", "tensor_prefetch",
     "multiply_matrices", "multiply_fragments", "set_max_registers", "tcgen05_relinquish", "tcgen05_wait",
-    "tcgen05_ld", "tcgen05_st", "tcgen05_mma",
+    "tcgen05_ld", "tcgen05_st", "tcgen05_mma", "tcgen05_cp",
 )  # fmt: skip
 
 

@@ -99,13 +99,18 @@ def do_cp(values, i):
         return [f"cp_async_wait_group({values.value(o[0], 'u32')})"]
     if parts[2] in ("ca", "cg"):
         return _cp_async(values, i)
-    if "im2col" in parts and "multicast::cluster" in parts:
-        place, (bar, offsets, mask) = atoms(o[1:2]), without_hints(i)[0][2:]
-        coords = ", ".join(values.value(x, "u32") for x in place[1:])
-        more = ", ".join(values.value(x, "u32") for x in atoms([offsets]))
-        where = f"{values.address(o[0], 'shared')}, {values.value(place[0], 'u64')}, ({coords},)"
-        bar, mask = values.address(bar, "shared"), values.value(mask, "u32")
-        return [f"load_im2col({where}, {bar}, ({more},), {mask})"]
+    if "cta_group::1" in parts:  # as without it
+        return by_intrinsic(values, Instruction(i.opcode.replace(".cta_group::1", ""), o, None, i.line))
+    pair, several = "cta_group::2" in parts, "multicast::cluster" in parts
+    if pair or "im2col" in parts and several:
+        place, (bar, *more) = atoms(o[1:2]), without_hints(i)[0][2:]
+        coords, offsets = (
+            "".join(f"{values.value(x, 'u32')}, " for x in numbers)
+            for numbers in (place[1:], atoms(more[: "im2col" in parts]))
+        )
+        where = f"{values.address(o[0], 'shared')}, {values.value(place[0], 'u64')}, ({coords})"
+        mask = values.value(more[-1], "u32") if several else None
+        return [f"load_box({where}, {values.address(bar, 'shared')}, ({offsets}), {mask}, {pair})"]
     raise BadPtx(f"{i.opcode} {', '.join(o)}")
 
 

@@ -69,7 +69,7 @@ class LoadWatch(RegisterWatch):
 @kernel_function
 def loads_begun(pending, registers):
     thread = cpu()
-    pending.update(dict.fromkeys(registers, tensor_memory_of(thread).pipe("ld", thread.warp).number - 1))
+    pending.update(dict.fromkeys(registers, tensor_memory_of(thread.block).pipe("ld", thread.warp).number - 1))
 
 
 @kernel_function
@@ -85,4 +85,4 @@ def loads_used(pending, registers):
     thread = cpu()
     for register in registers:
         if register in pending:
-            tensor_memory_of(thread).pipe("ld", thread.warp).finish([thread], pending[register])
+            tensor_memory_of(thread.block).pipe("ld", thread.warp).finish([thread], pending[register])

@@ -10,6 +10,7 @@ from .effects import ROWS as EFFECTS
 from .instructions import by_row, kinds_of
 from .loaded_registers import LoadWatch
 from .lowering.accesses import words_of
+from .lowering.tensor_cores import of_leader
 from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
 from .unused_loads import UnusedLoads
 from .values import ADDRESS, FLOATS, WORKSPACE, Values, bits_of, mask_of, python_name
@@ -96,7 +97,7 @@ class Translator(Values):
         try:
             if i.root in IGNORED and "tensormap" not in i.parts:
                 return ["pass"]
-            made = by_intrinsic(self, i) or by_row(self, i)
+            made = of_leader(self, i) or by_intrinsic(self, i) or by_row(self, i)
             if made is None and i.root in EFFECTS:
                 made = EFFECTS[i.root](self, i)
         except BadPtx as wrong:

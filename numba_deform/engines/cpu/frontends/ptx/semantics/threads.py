@@ -8,6 +8,7 @@ import struct
 
 from ......device.ptx import cpu
 from ..... import faults
+from ....async_units.tensor_memory import tensor_memory_of
 from ....async_units.warp_mma import converged
 from ....memory.cluster_memory import RANK
 from ... import threads
@@ -67,8 +68,9 @@ def barrier_bytes(what, address, count):
 
 
 @kernel_function
-def tcgen05_commit_to(address, mask):
+def tcgen05_commit_to(address, mask, group):
     thread = cpu()
+    tensor_memory_of(thread.block).check_group(thread, group)
     thread.block.cluster.commit_products(thread, address, mask)
 
 
@@ -80,9 +82,16 @@ def copy_async(dst, src, size, width):
 
 
 @kernel_function
-def load_im2col(dst, address, coords, bar, offsets, mask):
+def load_box(dst, address, coords, bar, offsets, mask, pair):
+    """A TMA load in im2col mode to several blocks, or one whose barrier may be in the other block of a pair."""
     thread = cpu()
-    thread.block.cluster.tensor_load(thread, dst, address, coords, bar, mask, offsets=offsets)
+    thread.block.cluster.tensor_load(thread, dst, address, coords, bar, mask, offsets, pair)
+
+
+@kernel_function
+def of_leader(address):
+    thread = cpu()
+    return thread.block.cluster.of_leader(thread, address)
 
 
 @kernel_function
