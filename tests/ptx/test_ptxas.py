@@ -14,7 +14,10 @@ TEXTS |= {f"wgmma {a}, A in registers": wgmma_text(d, a, b, 16, True) for d, a, 
 for _words, _forms in (("known", KNOWN), ("refused", REFUSED)):
     TEXTS[f"forms that are {_words}"] = text_of(*(form for form in _forms if not is_blackwells(form)))
 TEXTS |= {form: text_of(form) for form in REFUSED if is_blackwells(form)}
-TEXTS["tcgen05, forms"] = text_of(*filter(is_blackwells, KNOWN))
+for _other in (1, 2):  # a kernel has instructions of one group of blocks
+    TEXTS[f"Blackwell, cta_group::{3 - _other}"] = text_of(
+        *(form for form in KNOWN if is_blackwells(form) and f"cta_group::{_other}" not in form)
+    )
 TEXTS["tcgen05, programs"] = re.sub(r"\t\.loc.*\n", "", (KERNELS / "tcgen05.ptx").read_text())
 
 
