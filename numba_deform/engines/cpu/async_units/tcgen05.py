@@ -34,7 +34,7 @@ SWIZZLES = {0: 0, 2: 1, 4: 2, 6: 3}  # of a descriptor of shared memory -> of wg
 # (rows of all that is multiplied, cta_group) -> (smallest N, what N is a multiple of).
 SHAPES = {(64, 1): (8, 8), (128, 1): (16, 16), (128, 2): (32, 32), (256, 2): (32, 32)}
 WS_SHAPES = {(rows, 1): (64, 64) for rows in (32, 64, 128)}
-# What tcgen05.cp brings: bytes of a row, and the row of the source that each lane gets (PTX 9.7.16.8).
+# What tcgen05.cp brings: bytes of a row, and the row of the source that each lane gets (PTX 9.7.16).
 _LANE = np.arange(LANES)
 COPIES = {
     "128x256b": (32, _LANE), "128x128b": (16, _LANE), "64x128b.warpx2::02_13": (16, _LANE % 64),
@@ -184,7 +184,7 @@ class Product(NamedTuple):
 
     @property
     def split(self):
-        """How many parts of N lie beside each other in the lanes (PTX 9.7.16.10.5)."""
+        """How many parts of N lie beside each other in the lanes (PTX 9.7.16)."""
         return LANES // self.rows if self.how.ws or self.how.group == 2 else 1
 
     def rectangle(self, address, name, wide):
@@ -283,7 +283,7 @@ class Product(NamedTuple):
         quarters = words.reshape(self.split, -1, rows, count)[n]
         if which == 2 and (quarters != quarters[0]).any():
             what = f"{self.what} with scales of B that differ between the four parts of 32 lanes"
-            rule = "All four parts of tensor memory have the same scales (PTX 9.7.16.10.7)."
+            rule = "All four parts of tensor memory have the same scales (PTX 9.7.16)."
             cure = "Bring them by tcgen05.cp.32x128b.warpx4, which writes all four."
             raise self.thread.fault_at(faults.BadTensorOperand, what, self.site, rule=rule, cure=cure)
         return np.repeat(quarters[0].view(kind).astype(np.float64), depth // count, axis=1)

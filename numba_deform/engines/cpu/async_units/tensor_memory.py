@@ -20,6 +20,7 @@ from .warp_mma import converged
 
 LANES, COLUMNS = 128, 512
 BASIS = "tensor memory is judged by PTX's text alone: no GPU that has it has run this engine's tests"
+PEER = "the other block of the pair"  # a kind of wait
 PATIENCE = 16  # turns that others get
 MANY = 4096  # accesses on record, after which those that no cell remembers are dropped
 WAITS = {"ld": "tcgen05.wait::ld", "st": "tcgen05.wait::st"}
@@ -136,7 +137,7 @@ class TensorMemory:
         other._wake()
         while len(other.calls) <= n:
             self.waiters.append(thread)
-            thread.park("tcgen05.alloc", self, peer)
+            thread.park(PEER, self, peer)
         if other.calls[n] != what:
             cure = "Have a warp of each block of a pair execute the same tcgen05.alloc and dealloc, in order."
             what += f"; block {peer.index}, the other of its pair, executes {other.calls[n]}"
@@ -212,7 +213,7 @@ class TensorMemory:
 
     def waited(self, kind, columns):
         """What those who wait for columns, or for the other block, wait for: fields of a ``Wait``."""
-        if type(columns) is not int:
+        if kind == PEER:
             return {
                 "on": self.calls[-1], "state": "", "by": (), "missing": f"block {columns.index}, its peer",
                 "why": "tcgen05.alloc and dealloc of cta_group::2 take a warp of each",

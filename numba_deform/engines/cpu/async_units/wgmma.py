@@ -21,6 +21,7 @@ from ... import faults
 from ...waiting import ranges
 from ..memory.access_records import OUTSIDE, UNWRITTEN, Copy, different
 from ..memory.arrays import LocalArray
+from ..memory.cluster_memory import let_come
 from ..memory.scalars import WORD
 from ..reports.call_sites import KERNEL
 from .copy_engine import Groups
@@ -446,8 +447,11 @@ def read_matrix(thread, component, places, what, phase, tids, home=None):
     reader = component, phase, thread.tid, thread.here(), block, False
     for start, stop in zip(starts, stops, strict=True):
         records = space.written[start - space.base : stop - space.base]
-        if UNWRITTEN in records:
-            thread.spin()  # let the late writer come, so that the fault can name it
+        if UNWRITTEN in records:  # let the late writer come, so that the fault can name it
+            if len(block.cluster.blocks) == 1:
+                thread.spin()
+            else:
+                let_come(thread, space, start, lambda a=start, b=stop: UNWRITTEN in space.written[a:b])
             records = space.written[start - space.base : stop - space.base]
         if len(records) < stop - start:
             records = [*records, OUTSIDE]

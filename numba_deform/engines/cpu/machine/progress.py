@@ -5,6 +5,7 @@ import textwrap
 from ... import faults
 from ...waiting import Wait, blame, draw
 from ..async_units.mbarrier import MBarrier
+from ..async_units.tensor_memory import PEER
 from ..memory.shadow_memory import ShadowMemory
 from ..reports.call_sites import place
 from ..reports.source_loops import Loops
@@ -147,6 +148,8 @@ class Progress:
         """How likely it is that other blocks hold this one up, all of whose threads wait or poll: 0 not at all,
         1 that its mbarriers lack something of theirs, 2 that it polls what they write, 3 for sure."""
         on = [t.waiting[1] for t in self.spinning or self.live]
+        if any(t.waiting[0] == PEER for t in self.live):
+            return 3
         if any(each is self.shared or isinstance(each, (Warp, NamedBarrier)) for each in on):
             return 0
         if any(isinstance(each, MBarrier) and each.is_left_out() for each in on):
