@@ -60,7 +60,8 @@ class MBarrier:
         self.fenced = None  # the init's thread's clock at its fence for the copy engine
         self.issuers, self.last_copy = set(), None  # threads whose copies signal it; which did last
         self.announced = None  # the last Announcement
-        self.filled = []  # (phase, address, size) of the copies that have landed
+        self.filled = []  # (phase, place, size) of the copies that have landed
+        self.committed = None  # the site of the last tcgen05.commit that has arrived
         # Of each thread: whether it knows of the barrier; its clock at its arrival in this phase, or 0; and at
         # its first look at the phase.
         self.numbers = np.zeros((3, block.size), np.int32)
@@ -106,8 +107,8 @@ class MBarrier:
         return [barrier for barrier in barriers if barrier not in (None, self)]
 
     def is_left_out(self):
-        """Whether it lacks nothing but bytes, and another block has those of this phase."""
-        return not self.pending and any(twin.phase > self.phase for twin in self.twins())
+        """Whether another block has had in this phase the bytes, or the tcgen05.commit, that it lacks."""
+        return any(twin.phase > self.phase and (twin.committed or not self.pending) for twin in self.twins())
 
     def deadlock(self, kind):
         report = self.block.explain.MissingArrivalsReport(self)
@@ -118,8 +119,8 @@ class MBarrier:
     def refilled(self, phase, copy):
         """Whether ``copy``, which counts in a later phase, goes where one of ``phase`` or before had gone."""
         return any(
-            p <= phase and address < copy.address + copy.size and copy.address < address + size
-            for p, address, size in self.filled
+            p <= phase and place < copy.place + copy.size and copy.place < place + size
+            for p, place, size in self.filled
         )
 
     def expect(self, thread, count):
@@ -151,7 +152,7 @@ class MBarrier:
         if self.unfollowed:
             self.follow(copy.known)
         if not copy.pieces:  # reductions may go to one place
-            self.filled.append((self.phase, copy.address, copy.size))
+            self.filled.append((self.phase, copy.place, copy.size))
         if copy.generic:
             self.generic = self.generic or self.block.new_component()
         copy.owner = self.generic if copy.generic else self.component

@@ -370,6 +370,7 @@ def commit_to(thread, barriers):
         for copy in copies:
             if not copy.landed:
                 block.land(copy)
+        barrier.committed = arrival.site
         barrier.keep(thread, arrival, clock, facts, landing)
 
     for barrier in barriers:

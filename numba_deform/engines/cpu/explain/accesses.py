@@ -159,7 +159,7 @@ def _waited_elsewhere(thread, copy, fault):
         last, _, site, *_ = max(others, key=lambda wait: wait.last)
         fault.cure = f"Wait on {copy.barrier.name} before the first read of the stage: the last wait of "
         fault.cure += f"thread {thread.tid}, at {thread.at(site)}, was on {last.name}."
-        if last.filled and last.filled[-1][1] != copy.address:
+        if last.filled and last.filled[-1][1] != copy.place:
             brought = thread.shared.name_of(last.filled[-1][1])
             fault.cure += f" Or read what that one brings, from {brought} on."
     return fault

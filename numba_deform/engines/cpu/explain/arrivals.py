@@ -184,7 +184,7 @@ def _refills(barrier):
     """Whether copies since the last announcement go where others of them went."""
     first = barrier.announced.phase if barrier.announced else 0
     places = [(address, size) for phase, address, size in barrier.filled if phase >= first]
-    places += [(c.address, c.size) for c in barrier.block.copies if c.barrier is barrier and not c.pieces]
+    places += [(c.place, c.size) for c in barrier.block.copies if c.barrier is barrier and not c.pieces]
     return any(a + size > b for (a, size), (b, _) in pairwise(sorted(places)))
 
 

@@ -60,6 +60,11 @@ class MissingArrivalsReport:
         if not came:
             said += "nothing has brought any. Issue the copies of each phase that announces bytes, or arrive "
             return f"{said}without announcing any: mbarrier_arrive(bar).{self._last_source(barrier)}"
+        for twin in barrier.twins():
+            if twin.tx < 0:
+                return (f"{said}its copies have brought {came}; {-twin.tx} more, not announced, have come to "
+                        f"that of block {twin.block.index}. Give those copies this block's barrier "
+                        "(cta_group::2, its address without bit 24), or announce there what comes there.")  # fmt: skip
         said = f"{barrier.block.execution.load_checks.exchanged()}{said}its copies have brought {came}. "
         said += f"Announce {came}{' in all' * (last.times > 1)}, or issue the copies of the other "
         said += f"{barrier.tx}: a copy by a tensor map brings the box of that map."
@@ -76,6 +81,15 @@ class MissingArrivalsReport:
                 return (f" The last that has come to {each.name}{of.format(each.block.index)} is {who}; a "
                         "multicast goes to the blocks that its mask names.")  # fmt: skip
         return ""
+
+    def committed_elsewhere(self, barrier):
+        """Products have been committed to the same barrier of another block, and not to this one."""
+        for twin in barrier.twins():
+            if twin.committed and twin.phase > self.phase:
+                return (f"The tcgen05.commit at {self.threads[0].at(twin.committed)} arrives on that of block "
+                        f"{twin.block.index}: have it name block {barrier.block.index} as well, by "
+                        ".multicast::cluster and a mask.")  # fmt: skip
+        return None
 
     def not_announced(self, barrier):
         """Bytes have come, and nobody has announced them."""
@@ -188,5 +202,5 @@ class MissingArrivalsReport:
             "turn; acquire of a Ring does so."
         )  # fmt: skip
 
-    CURES = (never_came, not_announced, other_parity, nobody_left, beside, never_released, in_another_block,
-             never_complete, skipped, nobody_began)  # fmt: skip
+    CURES = (never_came, committed_elsewhere, not_announced, other_parity, nobody_left, beside, never_released,
+             in_another_block, never_complete, skipped, nobody_began)  # fmt: skip

@@ -35,6 +35,9 @@ def cells_in_flight(access, before):
         where = "between the two" if same else "in that warp behind it, and meet that warp, before this"
         fault.cure = f"Call {wait} {where}."
         return fault
+    if access.kind == before.kind == "mma" and thread.block is not issuer.block:
+        fault.cure = "One of the two blocks issues the products of a pair: have the other only load and wait."
+        return fault
     commits = [each for each in before.pipe.commits if each[0] >= before.number]
     if not commits:
         fault.add("no tcgen05.commit follows it")

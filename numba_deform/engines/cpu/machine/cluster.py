@@ -382,6 +382,8 @@ class Cluster:
         """What ``box`` brings goes to ``block``."""
         kind = Copy if barrier.block is block else PeerCopy
         copy = kind(thread, box.what, dst, box.size, barrier.phase, barrier, generic)
+        if kind is PeerCopy:
+            copy.place = self.map(thread, dst, block.rank)
 
         def deliver():
             block.shared.data[dst : dst + box.room] = bytes(box.fetch())

@@ -113,6 +113,11 @@ class Copy(Write):
         if self.last_wait is not None and self.last_wait.phase == self.last_wait.barrier.phase - 1:
             self.givers = self.last_wait.barrier.last_arrivers
 
+    @property
+    def place(self):
+        """Its address, told from the same one in the other block of a pair."""
+        return self.address
+
     def is_committed(self):
         """Whether it is a store of a bulk group that has been committed."""
         stores = self.block.threads[self.tid].groups.get("bulk")
@@ -121,9 +126,9 @@ class Copy(Write):
 
 class PeerCopy(Copy):
     """One whose barrier lies in the other block of a pair than its bytes. It has no epoch in the clocks of
-    their block: ``ClusterShared`` asks the barrier."""
+    their block: ``ClusterShared`` asks the barrier. ``place`` is a shared::cluster address."""
 
-    __slots__ = ()
+    __slots__ = ("place",)
     owner = property(lambda self: -1, lambda self, value: None)
     clock = property(lambda self: NEVER, lambda self, value: None)
 
