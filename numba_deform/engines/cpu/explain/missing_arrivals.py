@@ -62,9 +62,9 @@ class MissingArrivalsReport:
             return f"{said}without announcing any: mbarrier_arrive(bar).{self._last_source(barrier)}"
         for twin in barrier.twins():
             if twin.tx < 0:
-                return (f"{said}its copies have brought {came}; {-twin.tx} more, not announced, have come to "
-                        f"that of block {twin.block.index}. Give those copies this block's barrier "
-                        "(cta_group::2, its address without bit 24), or announce there what comes there.")  # fmt: skip
+                said += f"its copies have brought {came}; {-twin.tx} more, not announced, have come to that of "
+                return (f"{said}block {twin.block.index}. Give those copies this block's barrier (its address "
+                        "without bit 24, in cta_group::2), or announce there what comes there.")  # fmt: skip
         said = f"{barrier.block.execution.load_checks.exchanged()}{said}its copies have brought {came}. "
         said += f"Announce {came}{' in all' * (last.times > 1)}, or issue the copies of the other "
         said += f"{barrier.tx}: a copy by a tensor map brings the box of that map."
