@@ -5,11 +5,11 @@ import re
 
 from ...async_units import warp_mma
 from ...async_units.wgmma_matrices import FORMS as PRODUCTS
-from .instructions import do_cvt, do_cvta, do_mov, do_set, do_setp, kinds_of, only
+from .instructions import BYTES, do_cvt, do_cvta, do_mov, do_set, do_setp, kinds_of, only
 from .intrinsics import ROOTS, find
 from .lowering import accesses, arithmetic, synchronisation, tensor_cores
 from .lowering.accesses import without_hints, words_of
-from .lowering.arithmetic import BYTES, do_cvt_form, do_setp_pair
+from .lowering.arithmetic import do_cvt_form, do_setp_pair
 from .parser import BadPtx, Instruction, atoms, split
 from .values import FLOATS
 
@@ -81,8 +81,12 @@ def do_match(values, i):  # .any is a row
 
 def do_redux(values, i):
     how, kind = i.parts[2], kinds_of(i)[-1]
-    only(i, ("sync", "add", "min", "max", "and", "or", "xor"))
-    text = f"reduced({how!r}, {values.value(i.operands[1], kind)}, {values.value(i.operands[2], 'u32')})"
+    options = tuple(p for p in i.parts[3:] if p != kind)
+    only(i, ("sync", how, *(("abs", "NaN") if kind == "f32" else ())))
+    call = f"reduced_floats({how!r}, {options}" if kind == "f32" else f"reduced({how!r}"
+    if how not in (("min", "max") if kind == "f32" else ("add", "min", "max", "and", "or", "xor")):
+        raise BadPtx(i.opcode)
+    text = f"{call}, {values.value(i.operands[1], kind)}, {values.value(i.operands[2], 'u32')})"
     return [values.set(i.operands[0], kind, text)]
 
 

@@ -13,6 +13,7 @@ from ....async_units.warp_mma import converged
 from ....memory.cluster_memory import RANK
 from ... import threads
 from ..operations import WORD, kernel_function
+from .floats import extreme
 
 
 @kernel_function
@@ -112,6 +113,11 @@ def reduced(how, value, mask):
     """redux.sync: one number of those of all lanes of ``mask``."""
     numbers = cpu().collective(f"redux.{how}", mask, value).values()
     return functools.reduce(FOLDS[how], map(int, numbers))
+
+
+@kernel_function
+def reduced_floats(how, options, value, mask):
+    return extreme(how, options, *cpu().collective(f"redux.{how}", mask, value).values())
 
 
 @kernel_function
