@@ -10,7 +10,8 @@ from test_rare_arithmetic import by_fractions, extreme
 import numba_deform as nd
 
 f32 = np.float32
-NARROW = {"e2m1x2": ml_dtypes.float4_e2m1fn, "e2m3x2": ml_dtypes.float6_e2m3fn, "e3m2x2": ml_dtypes.float6_e3m2fn}
+NARROW = {"e2m1x2": ml_dtypes.float4_e2m1fn, "e2m3x2": ml_dtypes.float6_e2m3fn,
+          "e3m2x2": ml_dtypes.float6_e3m2fn}  # fmt: skip
 
 
 def floats(*seeds):
@@ -22,7 +23,8 @@ def packed(low, high):
 
 
 @pytest.mark.parametrize("opcode", [
-    "add", "add.rn", "add.rz.ftz", "sub.rm", "mul.rp", "mul.rn.ftz", "fma.rn", "fma.rz", "fma.rm.ftz"])  # fmt: skip
+    "add", "add.rn", "add.rz.ftz", "sub.rm", "mul.rp", "mul.rn.ftz", "fma.rn", "fma.rz", "fma.rm.ftz",
+])  # fmt: skip
 def test_two_floats(opcode):
     count = 3 if opcode.startswith("fma") else 2
     low, high = floats(*range(count)), floats(*range(10, 10 + count))
@@ -80,7 +82,8 @@ high: redux.sync.{options}.f32 f, f, 0xffff0000; end: st.global.f32 [x], f; ret;
     out = data.copy()
     nd.simulate(nd.from_ptx(text)["k"], 1, 64, [out])
     groups = np.abs(data.reshape(4, 16)) if "abs" in options else data.reshape(4, 16)
-    fold = {"min": np.fmin, "max": np.fmax, "min.NaN": np.minimum, "max.NaN": np.maximum}[options.replace(".abs", "")]
+    folds = {"min": np.fmin, "max": np.fmax, "min.NaN": np.minimum, "max.NaN": np.maximum}
+    fold = folds[options.replace(".abs", "")]
     np.testing.assert_array_equal(out.reshape(4, 16), np.repeat(fold.reduce(groups, 1)[:, None], 16, 1))
 
 
@@ -121,8 +124,8 @@ def test_to_narrow(kind, relu):
 def by_bytes(opcode, a, b):
     """What goes to a register of 8 bits, as compilers take it out of there."""
     text = f""".version 8.6 .target sm_100a .address_size 64
-.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 out) {{ .reg .b32 t, w; .reg .f32 f, g; .reg .b64 x;
-.reg .b8 k, zero; .reg .b16 h;
+.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 out) {{
+.reg .b32 t, w; .reg .f32 f, g; .reg .b64 x; .reg .b8 k;
 mov.u32 t, %tid.x; ld.param.u64 x, [pa]; mad.wide.u32 x, t, 4, x; ld.global.f32 f, [x];
 ld.param.u64 x, [pb]; mad.wide.u32 x, t, 4, x; ld.global.f32 g, [x];
 {opcode} k, f, g; mov.b32 w, {{k, k, k, k}};

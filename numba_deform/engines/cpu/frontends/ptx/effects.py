@@ -104,18 +104,40 @@ def do_cp(values, i):
     if parts[2] in ("ca", "cg"):
         return _cp_async(values, i)
     if "cta_group::1" in parts:  # as without it
-        return by_intrinsic(values, Instruction(i.opcode.replace(".cta_group::1", ""), o, None, i.line))
-    pair, several = "cta_group::2" in parts, "multicast::cluster" in parts
-    if pair or "im2col" in parts and several:
+        rest = Instruction(i.opcode.replace(".cta_group::1", ""), o, None, i.line)
+        return by_intrinsic(values, rest) or do_cp(values, rest)
+    if "tile::scatter4" in parts or "tile::gather4" in parts and "prefetch" in parts:
+        return _rows(values, i)
+    pair, several, rows = (word in parts for word in ("cta_group::2", "multicast::cluster", "tile::gather4"))
+    if (pair or rows or "im2col" in parts and several) and {*without_hints(i)[1]} <= LOADS:
         place, (bar, *more) = atoms(o[1:2]), without_hints(i)[0][2:]
         coords, offsets = (
             "".join(f"{values.value(x, 'u32')}, " for x in numbers)
             for numbers in (place[1:], atoms(more[: "im2col" in parts]))
         )
+        if len(place) != (6 if rows else 1 + int(parts[4][0])):
+            raise BadPtx(f"{i.opcode} of {len(place) - 1} coordinates")
         where = f"{values.address(o[0], 'shared')}, {values.value(place[0], 'u64')}, ({coords})"
         mask = values.value(more[-1], "u32") if several else None
-        return [f"load_box({where}, {values.address(bar, 'shared')}, ({offsets}), {mask}, {pair})"]
+        return [f"load_box({where}, {values.address(bar, 'shared')}, ({offsets}), {mask}, {pair}, {rows})"]
     raise BadPtx(f"{i.opcode} {', '.join(o)}")
+
+
+LOADS = {"async", "bulk", "tensor", *(f"{n}d" for n in range(1, 6)), "shared::cluster", "shared::cta", "global",
+         "tile", "tile::gather4", "im2col", "mbarrier::complete_tx::bytes", "multicast::cluster",
+         "cta_group::2"}  # fmt: skip
+
+
+def _rows(values, i):
+    """Four rows of a tensor, each at a place of its own, are stored; or a hint is given of them."""
+    o, words = without_hints(i)
+    place, *coords = atoms(o[:1])
+    if len(coords) != 4 + 1 or {*words} - LOADS - {"tile::scatter4", "bulk_group", "prefetch", "L2"}:
+        raise BadPtx(i.opcode)
+    if "prefetch" in words:
+        return ["pass"]
+    coords = ", ".join(values.value(x, "u32") for x in coords)
+    return [f"store_rows({values.value(place, 'u64')}, ({coords}), {values.address(o[1], 'shared')})"]
 
 
 def _cp_async(values, i):

@@ -51,8 +51,8 @@ def _flush(x, kind):
 
 @number
 def extreme(name, options, *xs):
-    """min or max of floats of one type; ``options``: NaN, abs (of the numbers' sizes), xorsign (with the product
-    of their signs)."""
+    """min or max of floats of one type; ``options``: NaN, abs (of the numbers' sizes), xorsign (with the
+    product of their signs)."""
     kind, sign = type(xs[0]), math.prod(math.copysign(1, x) for x in xs)
     if "NaN" in options and any(x != x for x in xs):
         return kind(math.nan)
