@@ -40,6 +40,7 @@ FAULTS = {
     "no fence after the init": (r"fence\.mbarrier_init\.release\.cluster;|fence\.proxy\.async[.\w:]*;", "",
                                 "MissingInitFence|MissingProxyFence"),
     "no fence before a store": (r"fence\.proxy\.async[.\w:]*;", "", "MissingProxyFence"),
+    "no fence before a refill": (r"fence\.proxy\.async[.\w:]*;", "", "MissingRefillFence"),
     "an arrival is left out": (r"^\s*(?:@\S+\s+)?mbarrier\.arrive\.shared[.\w:]* *[^;]*;", "",
                                "MissingArrivals"),
     "no wait for a product": (r"wgmma\.wait_group\.sync\.aligned +0;", "", "AccumulatorInFlight|RefillRace|"
@@ -66,7 +67,8 @@ FAULTS = {
 
 @dataclass
 class Program:
-    """``source``: ours, or (in the fetched tree) the project's; ``faults``: of FAULTS, with which match."""
+    """``source``: ours, or (in the fetched tree) the project's; ``faults``: of FAULTS, with which match;
+    ``excerpt``: as ``real_bugs.Bug`` has it."""
 
     name: str
     source: str
@@ -78,6 +80,7 @@ class Program:
     mends: tuple = ()
     waive: tuple = ()
     words: tuple = ()
+    excerpt: tuple = ()
 
 
 # The sixth wait is the consumers' first: nvcc unrolls their loop, and its last copy does not run here. Of
@@ -166,6 +169,11 @@ PROGRAMS += (
     on_blackwell("04", "mma_tma_2sm_sm100", (), ("512", "1024", "64")),
     on_blackwell("05", "mma_tma_epi_sm100", (), ("512", "1024", "64")),
 )  # fmt: skip
+PROGRAMS += (
+    Program("TransformerEngine Hadamard amax", "../real_bugs/hadamard.cu",
+            (*RING[:1], *RING[2:], ("no fence before a refill", 1)), real_bugs.ENGINE, real_bugs.HADAMARD,
+            real_bugs.ENGINE_PATHS, real_bugs.ENGINE_OPTIONS, excerpt=real_bugs.EXCERPT),
+)  # fmt: skip
 
 
 # The tutorials of Triton and Gluon, and what Triton's own code needs waived. A barrier of threads is one that
@@ -216,11 +224,13 @@ def case_of(program, work, mirrors):
         cutlass = checkout(real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS, work / name, mirrors)
         options = [option.replace("{cutlass}", str(cutlass)) for option in options]
     options = [option.replace("{tree}", str(tree)) for option in options]
+    name = re.sub(r"\W+", "-", program.name)
+    if program.excerpt:
+        options.append(f"-I{real_bugs.excerpted(program, tree, work / name)}")
     source = HERE / "programs" / program.source
     if not source.exists():
         source = tree / program.source
-    faults = [(name, *FAULTS[name][:2], which) for name, which in program.faults]
-    name = re.sub(r"\W+", "-", program.name)
+    faults = [(what, *FAULTS[what][:2], which) for what, which in program.faults]
     below = str(tree) if program.source.endswith(".py") else ""
     return Case(name, str(source), options, list(program.words), str(work), below, mends=list(program.mends),
                 waive=list(program.waive), faults=faults)  # fmt: skip
