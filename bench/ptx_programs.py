@@ -183,6 +183,9 @@ PROGRAMS += (
               (*(option.replace("HOPPER", "BLACKWELL") for option in KITTENS), f"-DLEVEL={level}",
                "-gencode=arch=compute_100a,code=compute_100a"), waive=("init-fence",))
       for level, faults in (("07", LADDER), ("08", LADDER))),
+    Program("DeepGEMM sm100_bf16_gemm", "deepgemm_sm100.cu", (), "deepseek-ai/DeepGEMM", GEMM_COMMIT,
+            ("deep_gemm/include",), ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include",
+             "-I{cutlass}/include", "-gencode=arch=compute_100a,code=compute_100a"), waive=("store-at-exit",)),
 )  # fmt: skip
 
 
