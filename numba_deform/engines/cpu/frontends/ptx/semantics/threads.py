@@ -90,14 +90,18 @@ def store_rows(address, coords, src):
     cpu().tensor_store(address, Rows(coords), src)
 
 
-for _name in ("try_cancel", "is_canceled", "first_block"):
-    FUNCTIONS[_name] = lambda *args, f=getattr(launch_control, _name): f(cpu(), *args)
+def _asks(function):
+    return lambda *args: function(cpu(), *args)
+
+
+for _function in (launch_control.try_cancel, launch_control.is_canceled, launch_control.first_block):
+    FUNCTIONS[_function.__name__] = _asks(_function)
 
 
 @kernel_function
 def load_box(dst, address, coords, bar, offsets, mask, pair, rows):
-    """A TMA load in im2col mode to several blocks, one whose barrier may be in the other block of a pair, or one
-    of four rows."""
+    """A TMA load in im2col mode to several blocks, one whose barrier may be in the other block of a pair, or
+    one of four rows."""
     thread = cpu()
     coords = Rows(coords) if rows else coords
     if mask is None and not pair:
