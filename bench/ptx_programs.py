@@ -32,7 +32,8 @@ WAIT = r"mbarrier\.try_wait\.parity[.\w:]* *(\w+), *\[[^]]*\], *[^;]*;"
 FAULTS = {
     "a wait is left out": (WAIT, r"setp.eq.u32 \1, 0, 0;",
                            "InFlightRead|RefillRace|StaleRefill|CopyCollision|StaleWait|UnobservedPhase|"
-                           "MissedPhase|TooManyArrivals|ReadAfterRelease|CopyOutlivesBlock|TensorInFlight"),
+                           "MissedPhase|TooManyArrivals|ReadAfterRelease|CopyOutlivesBlock|TensorInFlight|"
+                           "DataRace"),
     "too few bytes are expected": (r"(mbarrier\.(?:arrive\.)?expect_tx[.\w:]* *(?:\S+, *)?\[[^]]*\], *)[^;]*;",
                                    r"\g<1>16;", "MoreBytesThanExpected|StaleWait"),
     "one arrival too many is awaited": (r"(mbarrier\.init[.\w:]* *\[[^]]*\], *)[^;]*;", r"\g<1>333;",
@@ -169,27 +170,37 @@ PROGRAMS += (
     on_blackwell("04", "mma_tma_2sm_sm100", (), ("512", "1024", "64")),
     on_blackwell("05", "mma_tma_epi_sm100", (), ("512", "1024", "64")),
 )  # fmt: skip
-# The first three waits of ThunderKittens' producer are for stages that nobody has used; the rests of two loops
-# do not run. Level 06 of its ladder is a MissedPhase, as CUTLASS' second tutorial is.
-# DeepGEMM's warps all read tensor memory from lane 0 on: the hardware puts in their own lanes, it says.
+
+
+# Of other projects for a Blackwell GPU. The first three waits of ThunderKittens' producer are for stages that
+# nobody has used, and the rests of two loops do not run. Level 06 of its ladder is a MissedPhase, as CUTLASS'
+# second tutorial is. DeepGEMM's warps read tensor memory from lane 0 on: the hardware puts in their own, it says.
+SM100, UNDONE = "-gencode=arch=compute_100a,code=compute_100a", ("products are not committed", -1)
 OWN_LANES = ("deep_gemm/include/deep_gemm/epilogue/sm100_store_cd.cuh", r"(uint32_t tmem_addr = )(tmem_base_addr)",
              r"\1(epilogue_warp_idx << 21) + \2")  # fmt: skip
-LADDER = (*(("products are not committed", n) for n in (0, -1)), TENSOR[1],
-          *(("a wait is left out", n) for n in (3, 5, 6, 8)), RING[2], RING[3], ("no barrier of threads", 1),
-          ("a store is not waited for", 0))  # fmt: skip
+LADDER = (*TENSOR, UNDONE, *(("a wait is left out", n) for n in (3, 5, 6, 8)), RING[2], RING[3],
+          ("no barrier of threads", 1), ("a store is not waited for", 0))  # fmt: skip
+
+
+def on_ladder(level):
+    options = *(option.replace("HOPPER", "BLACKWELL") for option in KITTENS), f"-DLEVEL={level}", SM100
+    return Program(f"ThunderKittens educational_b200 level {level}", "thunderkittens_b200.cu", LADDER,
+                   "HazyResearch/ThunderKittens", KITTENS_COMMIT, ("include", "prototype", "kernels/gemm"),
+                   options, waive=("init-fence",))  # fmt: skip
+
+
 PROGRAMS += (
     Program("TransformerEngine Hadamard amax", "../real_bugs/hadamard.cu",
             (*RING[:1], *RING[2:], ("no fence before a refill", 1)), real_bugs.ENGINE, real_bugs.HADAMARD,
             real_bugs.ENGINE_PATHS, real_bugs.ENGINE_OPTIONS, excerpt=real_bugs.EXCERPT),
-    *(Program(f"ThunderKittens educational_b200 level {level}", "thunderkittens_b200.cu", faults,
-              "HazyResearch/ThunderKittens", KITTENS_COMMIT, ("include", "prototype", "kernels/gemm"),
-              (*(option.replace("HOPPER", "BLACKWELL") for option in KITTENS), f"-DLEVEL={level}",
-               "-gencode=arch=compute_100a,code=compute_100a"), waive=("init-fence",))
-      for level, faults in (("07", LADDER), ("08", LADDER))),
-    Program("DeepGEMM sm100_bf16_gemm", "deepgemm_sm100.cu", (), "deepseek-ai/DeepGEMM", GEMM_COMMIT,
-            ("deep_gemm/include",), ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include",
-             "-I{cutlass}/include", "-gencode=arch=compute_100a,code=compute_100a"), (OWN_LANES,),
-            ("store-at-exit",)),
+    on_ladder("07"), on_ladder("08"),
+    Program("DeepGEMM sm100_bf16_gemm", "deepgemm_sm100.cu",
+            (*TENSOR, UNDONE, *(("a wait is left out", n) for n in (3, -3, -2, -1)),
+             ("too few bytes are expected", 3), *RING[3:], ("no fence before a store", -1),
+             ("a store is not waited for", 0)),
+            "deepseek-ai/DeepGEMM", GEMM_COMMIT, ("deep_gemm/include",),
+            ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include", "-I{cutlass}/include", SM100),
+            (OWN_LANES,), ("store-at-exit",)),
 )  # fmt: skip
 
 

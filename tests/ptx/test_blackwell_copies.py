@@ -134,3 +134,34 @@ ld.param.u64 x, [b]; mad.wide.u32 x, t, 32, x; st.global.{vector} [x], {{{names}
     np.testing.assert_array_equal(out, data)
     with pytest.raises(faults.Misaligned):
         nd.simulate(nd.from_ptx(text.replace("[x];", "[x+16];"))["k"], 1, 31, [data, out])
+
+
+# The consumer announces what the producer loads, so that it learns from the copies alone that a stage was free.
+RING = """.version 8.7 .target sm_100a .address_size 64
+.visible .entry k(.param .u64 data, .param .u64 out)
+{ .reg .pred p; .reg .b32 t, i, full, empty, tile, phase, x; .reg .b64 y, z; .reg .f32 f, sum;
+ .shared .align 128 .b8 room[16]; .shared .align 8 .b64 bars[2];
+ mov.u32 t, %tid.x; mov.u32 full, bars; add.u32 empty, full, 8; mov.u32 tile, room; mov.u32 i, 0;
+ mov.f32 sum, 0f00000000; ld.param.u64 y, [data]; ld.param.u64 z, [out]; setp.ne.u32 p, t, 0; @p bra ready;
+ mbarrier.init.shared::cta.b64 [full], 1; mbarrier.init.shared::cta.b64 [empty], 1;
+ fence.mbarrier_init.release.cluster;
+ready: bar.sync 0; setp.eq.u32 p, t, 32; @p bra consume; setp.ne.u32 p, t, 0; @p bra end;
+load: and.b32 phase, i, 1; xor.b32 phase, phase, 1;
+free: mbarrier.try_wait.parity.shared::cta.b64 p, [empty], phase; @!p bra free;
+ cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [tile], [y], 16, [full];
+ add.u64 y, y, 16; add.u32 i, i, 1; setp.lt.u32 p, i, 4; @p bra load; bra end;
+consume: and.b32 phase, i, 1; EXPECT
+look: mbarrier.try_wait.parity.shared::cta.b64 p, [full], phase; @!p bra look;
+ ld.shared.f32 f, [tile]; add.f32 sum, sum, f; fence.proxy.async.shared::cta;
+ mbarrier.arrive.shared::cta.b64 _, [empty];
+ add.u32 i, i, 1; setp.lt.u32 p, i, 4; @p bra consume; st.global.f32 [z], sum;
+end: ret; }
+"""
+
+
+def test_a_copy_says_that_its_stage_was_free():
+    made = RING.replace("EXPECT", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 16;")
+    for landing in ("late", "random", "earliest"):
+        out = np.zeros(1, np.float32)
+        nd.simulate(nd.from_ptx(made)["k"], 1, 64, [np.arange(16, dtype=np.float32), out], landing=landing)
+        assert out[0] == 0 + 4 + 8 + 12
