@@ -32,7 +32,8 @@ WAIT = r"mbarrier\.try_wait\.parity[.\w:]* *(\w+), *\[[^]]*\], *[^;]*;"
 FAULTS = {
     "a wait is left out": (WAIT, r"setp.eq.u32 \1, 0, 0;",
                            "InFlightRead|RefillRace|StaleRefill|CopyCollision|StaleWait|UnobservedPhase|"
-                           "MissedPhase|TooManyArrivals|ReadAfterRelease|CopyOutlivesBlock|TensorInFlight"),
+                           "MissedPhase|TooManyArrivals|ReadAfterRelease|CopyOutlivesBlock|TensorInFlight|"
+                           "DataRace"),
     "too few bytes are expected": (r"(mbarrier\.(?:arrive\.)?expect_tx[.\w:]* *(?:\S+, *)?\[[^]]*\], *)[^;]*;",
                                    r"\g<1>16;", "MoreBytesThanExpected|StaleWait"),
     "one arrival too many is awaited": (r"(mbarrier\.init[.\w:]* *\[[^]]*\], *)[^;]*;", r"\g<1>333;",
@@ -40,6 +41,7 @@ FAULTS = {
     "no fence after the init": (r"fence\.mbarrier_init\.release\.cluster;|fence\.proxy\.async[.\w:]*;", "",
                                 "MissingInitFence|MissingProxyFence"),
     "no fence before a store": (r"fence\.proxy\.async[.\w:]*;", "", "MissingProxyFence"),
+    "no fence before a refill": (r"fence\.proxy\.async[.\w:]*;", "", "MissingRefillFence"),
     "an arrival is left out": (r"^\s*(?:@\S+\s+)?mbarrier\.arrive\.shared[.\w:]* *[^;]*;", "",
                                "MissingArrivals"),
     "no wait for a product": (r"wgmma\.wait_group\.sync\.aligned +0;", "", "AccumulatorInFlight|RefillRace|"
@@ -47,7 +49,7 @@ FAULTS = {
     "no fence before a product": (r"wgmma\.fence\.sync\.aligned;", "",
                                   "MissingWarpgroupFence|AccumulatorInFlight"),
     "products are not committed": (r"tcgen05\.commit[.\w:]*\.b64 *(\[[^]]*\])[^;]*;",
-                                   r"mbarrier.arrive.b64 _, \1;", "TensorInFlight|RefillRace"),
+                                   r"mbarrier.arrive.b64 _, \1;", "TensorInFlight|RefillRace|ReadAfterRelease"),
     "tensor memory is not freed": (r"tcgen05\.dealloc[^;]*;", "", "TensorMemoryMisuse"),
     "no barrier of threads": (r"(?:bar\.sync\s+0|barrier\.sync(?:\.aligned)?\s+0);", "",
                               "InitNotOrdered|NotABarrier|DataRace|RefillRace|InFlightRead"),
@@ -66,7 +68,8 @@ FAULTS = {
 
 @dataclass
 class Program:
-    """``source``: ours, or (in the fetched tree) the project's; ``faults``: of FAULTS, with which match."""
+    """``source``: ours, or (in the fetched tree) the project's; ``faults``: of FAULTS, with which match;
+    ``excerpt``: as ``real_bugs.Bug`` has it."""
 
     name: str
     source: str
@@ -78,12 +81,15 @@ class Program:
     mends: tuple = ()
     waive: tuple = ()
     words: tuple = ()
+    excerpt: tuple = ()
 
 
 # The sixth wait is the consumers' first: nvcc unrolls their loop, and its last copy does not run here. Of
 # ThunderKittens the ninth is the producer's first for a stage in use, and the sixteenth the consumers' first.
 RING = (("a wait is left out", 0), ("a wait is left out", 5), ("too few bytes are expected", 0),
         ("one arrival too many is awaited", 0), ("no fence after the init", 0), ("no barrier of threads", 0))
+KITTENS = ("-std=c++20", "-O3", "--use_fast_math", "--expt-extended-lambda", "--expt-relaxed-constexpr",
+           "-DNDEBUG", "-DKITTENS_HOPPER", "-I{tree}/include", "-I{tree}/prototype", "-I{tree}")  # fmt: skip
 TUTORIAL_COMMIT, KITTENS_COMMIT, GEMM_COMMIT = "0edaa6e47", "0b55588d2", "54e226124"
 CUTLASS_PATHS = ("include", "tools/util/include", "examples/cute/tutorial/hopper")
 ORIGINAL = ("-std=c++17", "-include", str(HERE / "cuda_programs" / "cuda12.h"))
@@ -111,9 +117,7 @@ PROGRAMS = (
              ("one arrival too many is awaited", 0), ("no wait for a product", 0),
              ("no fence before a product", 0)),
             "HazyResearch/ThunderKittens", KITTENS_COMMIT, ("include", "prototype", "kernels/gemm"),
-            ("-std=c++20", "-O3", "--use_fast_math", "--expt-extended-lambda", "--expt-relaxed-constexpr",
-             "-DNDEBUG", "-DKITTENS_HOPPER", "-I{tree}/include", "-I{tree}/prototype", "-I{tree}"),
-            waive=("init-fence", "same-init")),
+            KITTENS, waive=("init-fence", "same-init")),
     Program("DeepGEMM sm90_bf16_gemm", "deepgemm.cu",
             (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
              ("one arrival too many is awaited", 0), ("no fence after the init", 0),
@@ -168,6 +172,38 @@ PROGRAMS += (
 )  # fmt: skip
 
 
+# Of other projects for a Blackwell GPU. The first three waits of ThunderKittens' producer are for stages that
+# nobody has used, and the rests of two loops do not run. Level 06 of its ladder is a MissedPhase, as CUTLASS'
+# second tutorial is. DeepGEMM's warps read tensor memory from lane 0 on: the hardware puts in their own, it says.
+SM100, UNDONE = "-gencode=arch=compute_100a,code=compute_100a", ("products are not committed", -1)
+OWN_LANES = ("deep_gemm/include/deep_gemm/epilogue/sm100_store_cd.cuh", r"(uint32_t tmem_addr = )(tmem_base_addr)",
+             r"\1(epilogue_warp_idx << 21) + \2")  # fmt: skip
+LADDER = (*TENSOR, UNDONE, *(("a wait is left out", n) for n in (3, 5, 6, 8)), RING[2], RING[3],
+          ("no barrier of threads", 1), ("a store is not waited for", 0))  # fmt: skip
+
+
+def on_ladder(level):
+    options = *(option.replace("HOPPER", "BLACKWELL") for option in KITTENS), f"-DLEVEL={level}", SM100
+    return Program(f"ThunderKittens educational_b200 level {level}", "thunderkittens_b200.cu", LADDER,
+                   "HazyResearch/ThunderKittens", KITTENS_COMMIT, ("include", "prototype", "kernels/gemm"),
+                   options, waive=("init-fence",))  # fmt: skip
+
+
+PROGRAMS += (
+    Program("TransformerEngine Hadamard amax", "../real_bugs/hadamard.cu",
+            (*RING[:1], *RING[2:], ("no fence before a refill", 1)), real_bugs.ENGINE, real_bugs.HADAMARD,
+            real_bugs.ENGINE_PATHS, real_bugs.ENGINE_OPTIONS, excerpt=real_bugs.EXCERPT),
+    on_ladder("07"), on_ladder("08"),
+    Program("DeepGEMM sm100_bf16_gemm", "deepgemm_sm100.cu",
+            (*TENSOR, UNDONE, *(("a wait is left out", n) for n in (3, -3, -2, -1)),
+             ("too few bytes are expected", 3), *RING[3:], ("no fence before a store", -1),
+             ("a store is not waited for", 0)),
+            "deepseek-ai/DeepGEMM", GEMM_COMMIT, ("deep_gemm/include",),
+            ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include", "-I{cutlass}/include", SM100),
+            (OWN_LANES,), ("store-at-exit",)),
+)  # fmt: skip
+
+
 # The tutorials of Triton and Gluon, and what Triton's own code needs waived. A barrier of threads is one that
 # matters: Triton puts in more than are needed.
 TRITON, TRITON_COMMIT, WAIVED = "triton-lang/triton", "6cc4505", ("same-value", "init-fence")
@@ -216,12 +252,15 @@ def case_of(program, work, mirrors):
         cutlass = checkout(real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS, work / name, mirrors)
         options = [option.replace("{cutlass}", str(cutlass)) for option in options]
     options = [option.replace("{tree}", str(tree)) for option in options]
+    name = re.sub(r"\W+", "-", program.name)
+    if program.excerpt:
+        options.append(f"-I{real_bugs.excerpted(program, tree, work / name)}")
     source = HERE / "programs" / program.source
     if not source.exists():
         source = tree / program.source
-    faults = [(name, *FAULTS[name][:2], which) for name, which in program.faults]
-    name = re.sub(r"\W+", "-", program.name)
-    below = str(tree) if program.source.endswith(".py") else ""
+    faults = [(what, *FAULTS[what][:2], which) for what, which in program.faults]
+    in_tree = program.source.endswith(".py") or any(len(mend) > 2 for mend in program.mends)
+    below = str(tree) if in_tree else ""
     return Case(name, str(source), options, list(program.words), str(work), below, mends=list(program.mends),
                 waive=list(program.waive), faults=faults)  # fmt: skip
 

@@ -22,6 +22,14 @@ HERE = Path(__file__).parent
 RESULT = HERE / "results" / "real_bugs.json"
 CUTLASS = "NVIDIA/cutlass"
 CUTE = ["-std=c++17", "--expt-relaxed-constexpr", "-I{tree}/include", "-I{tree}/tools/util/include", "-I{tree}"]
+# A part of TransformerEngine's kernel for Blackwell, of whose headers those of device code are taken.
+ENGINE, HADAMARD, BELOW = "NVIDIA/TransformerEngine", "57b5b6076", "transformer_engine/common"
+ENGINE_PATHS = tuple(f"{BELOW}/{path}" for path in ("hadamard_transform", "util/ptx.cuh", "utils.cuh"))
+ENGINE_OPTIONS = ("-std=c++17", "--expt-relaxed-constexpr", "-gencode=arch=compute_100a,code=compute_100a",
+                  "-I{tree}/transformer_engine",
+                  f"-I{{tree}}/{BELOW}/hadamard_transform")  # fmt: skip
+EXCERPT = (f"{BELOW}/hadamard_transform/hadamard_transform.cu", "^constexpr int kThreadsPerWarp",
+           "^template <typename T, int kHadamardDimension,")  # fmt: skip
 
 
 @dataclass
@@ -68,6 +76,9 @@ BUGS = (
     Bug("Fuser 1552", "no barrier between an mbarrier's init and the first arrival", "transpose_by_mbarrier.cu",
         "InitNotOrdered", "arrive|asm volatile", "NVIDIA/Fuser", ("88727dc82^", "88727dc82"),
         ("runtime/mbarrier.cu",), ("-std=c++17", "-I{tree}"), by_hand=True),
+    Bug("TransformerEngine 2695", "readers of a stage come to no proxy fence before the next load into it",
+        "hadamard.cu", "MissingRefillFence", "copy_2d_to_shared|asm volatile", ENGINE,
+        (f"{HADAMARD}^", HADAMARD), ENGINE_PATHS, ENGINE_OPTIONS, EXCERPT),
     by_hand("triton 10035", "a warp signals for another, which may still wait for the phase before",
             "MissedPhase", "waits on full"),
     by_hand("tilelang 2927", "the parity of a wait is the loop's, not the barrier's", "FreshBarrierPassed",

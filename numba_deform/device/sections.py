@@ -109,6 +109,8 @@ TITLES = dict(line.split(" ", 1) for line in """\
 9.7.13.15.16 Parallel Synchronization and Communication Instructions: mbarrier.test_wait / mbarrier.try_wait
 9.7.13.15.17 Parallel Synchronization and Communication Instructions: mbarrier.pending_count
 9.7.13.16 Parallel Synchronization and Communication Instructions: tensormap.cp_fenceproxy
+9.7.13.17 Parallel Synchronization and Communication Instructions: clusterlaunchcontrol.try_cancel
+9.7.13.18 Parallel Synchronization and Communication Instructions: clusterlaunchcontrol.query_cancel
 9.7.14 Warp Level Matrix Multiply-Accumulate Instructions
 9.7.14.5.7 Matrix Fragments for mma.m16n8k8
 9.7.14.5.8 Matrix Fragments for mma.m16n8k16 with floating point type

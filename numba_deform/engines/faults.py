@@ -224,6 +224,11 @@ class BadTensorOperand(SimFault):
     rule = "Descriptors and addresses of tcgen05 are as PTX has them (PTX 9.7.16.4.1, 9.7.16.4.2)."
     cure = "Compare it with the matrix in memory, field by field."
 
+class CancelMisuse(SimFault):
+    rule = "After a try_cancel that is known to have failed a block issues no other, and only the answer of "
+    rule += "one that has not has a first block (PTX 9.7.13.17, 9.7.13.18)."
+    cure = "Ask is_canceled of each answer, and leave the loop where it says no."
+
 # --- mbarrier -------------------------------------------------------------------------------------
 class BarrierFault(SimFault):
     """Base of the mbarrier rules."""

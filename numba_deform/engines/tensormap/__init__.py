@@ -20,6 +20,7 @@ from .encoding import DriverMissing, ask_driver, driver_arguments, encode
 from .im2col import IM2COL_RULES, Im2colMap
 from .maps import TensorMap, address_of
 from .packed import decoded
+from .rows import FourRows, Rows
 from .rules import (
     ELEMENT_TYPES,
     FILLS,
@@ -35,7 +36,8 @@ from .rules import (
 
 __all__ = [
     "ELEMENT_TYPES", "FILLS", "IM2COL_RULES", "INTERLEAVES", "L2_PROMOTIONS", "RULES", "SWIZZLES",
-    "SWIZZLE_SPANS", "DriverMissing", "Im2colMap", "TensorMap", "TensorMapArray", "TensorMapError",
+    "SWIZZLE_SPANS", "DriverMissing", "FourRows", "Im2colMap", "Rows", "TensorMap", "TensorMapArray",
+    "TensorMapError",
     "address_of", "ask_driver", "broken_rule", "decoded", "driver_arguments", "element_type", "encode",
     "swizzle_offsets",
 ]  # fmt: skip

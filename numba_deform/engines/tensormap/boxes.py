@@ -175,7 +175,8 @@ def swizzle_offsets(n: int, mode: str, start: int = 0) -> np.ndarray:
     box's own address.
 
     start  that address, a multiple of 128. The hardware permutes bits of the address itself: 128B: bits
-           4-6 ^= bits 7-9; 64B: bits 4-5 ^= bits 7-8; 32B: bit 4 ^= bit 7. So the pattern begins at
+           4-6 ^= bits 7-9; 64B: bits 4-5 ^= bits 7-8; 32B: bit 4 ^= bit 7; 128B with atoms of 32B: bits
+           5-6 ^= bits 7-8. So the pattern begins at
            line ``start / 128 % 8``: at its own start where the address is a multiple of 1024 (of 512
            for 64B, of 256 for 32B).
 
@@ -186,5 +187,5 @@ def swizzle_offsets(n: int, mode: str, start: int = 0) -> np.ndarray:
     """
     check_option("swizzle", mode, SWIZZLES)
     addresses = np.arange(start, start + n, dtype=np.int64)
-    mask = {"none": 0b000, "32B": 0b001, "64B": 0b011, "128B": 0b111}[mode]
-    return (addresses ^ (((addresses >> 7) & mask) << 4)) - start
+    mask = {"none": 0b000, "32B": 0b001, "64B": 0b011, "128B": 0b111, "128B_atom_32B": 0b011}[mode]
+    return (addresses ^ (((addresses >> 7) & mask) << (5 if mode.endswith("atom_32B") else 4))) - start

@@ -4,8 +4,8 @@ The driver answers every mistake with the same ``CUDA_ERROR_INVALID_VALUE``. Her
 requirements is one small rule, so that a mistake says which argument broke which rule and how to mend
 it. ``bench/tensormap_rules.py`` compares the rules with a real driver.
 
-Left out are the packed sub-byte element types (16 x 4 bit and 16 x 6 bit) and the swizzle modes with
-32- and 64-byte atoms: they belong to later architectures, and no kernel here uses them.
+Left out are the packed sub-byte element types (16 x 4 bit and 16 x 6 bit) and, of the swizzle modes with
+larger atoms, those that flip 8 bytes or move 64.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def _named(prefix, *names):
 
 
 INTERLEAVES = _named("INTERLEAVE", "none", "16B", "32B")
-SWIZZLES = _named("SWIZZLE", "none", "32B", "64B", "128B")
+SWIZZLES = _named("SWIZZLE", "none", "32B", "64B", "128B", "128B_atom_32B")  # the last since Blackwell
 L2_PROMOTIONS = _named("L2_PROMOTION", "none") | _named("L2_PROMOTION_L2", "64B", "128B", "256B")
 FILLS = {
     "zero": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
     "nan": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA",
 }
 OPTIONS = {"interleave": INTERLEAVES, "swizzle": SWIZZLES, "l2_promotion": L2_PROMOTIONS, "fill": FILLS}
-SWIZZLE_SPANS = {"32B": 32, "64B": 64, "128B": 128}  # bytes of the widest box row each allows
+SWIZZLE_SPANS = {"32B": 32, "64B": 64, "128B": 128, "128B_atom_32B": 128}  # the widest box rows, in bytes
 
 # Conventional names of the dimensions, innermost first, for each rank (channels last).
 DIMENSION_NAMES = {1: "C", 2: "CW", 3: "CWH", 4: "CWHN", 5: "CWHDN"}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import faults
-from ...tensormap import SWIZZLE_SPANS, TensorMapError, swizzle_offsets
+from ...tensormap import SWIZZLE_SPANS, FourRows, Rows, TensorMapError, swizzle_offsets
 from ..memory.access_records import Copy, Write, copy_of, is_generic, stretches, writers
 from ..memory.scalars import WORD
 from ..memory.vector_clocks import ASYNC
@@ -22,7 +22,7 @@ from .tensor_maps import TensorMaps
 
 ORDERS = {"TMA source": "(map, coordinates, src)", "TMA destination": "(dst, map, coordinates, bar)",
           **dict.fromkeys(("bulk copy source", "bulk copy destination"), "(dst, src, bytes) and perhaps bar"),
-          "cp.async destination": "(dst, src, bytes)"}  # fmt: skip
+          "cp.async destination": "(dst, src, bytes)", "response": "(response, bar)"}  # fmt: skip
 ONE_PER_WARP = "one-per-warp"  # the waiver
 
 
@@ -76,7 +76,12 @@ class CopyEngine:
 
     def _usable_map(self, thread, address, coords, mode="tile"):
         """(the map at ``address``, the coordinates as the instruction takes them)"""
-        tensor = self.maps.usable(thread, address, coords, mode)
+        rows = isinstance(coords, Rows)
+        tensor = self.maps.usable(thread, address, coords[:2] if rows else coords, mode)
+        try:
+            tensor = FourRows(tensor) if rows else tensor
+        except TensorMapError as error:
+            raise thread.fault(faults.BadTensorMap, str(error)) from error
         return tensor, tuple([(int(c) + (1 << 31)) % (1 << 32) - (1 << 31) for c in coords])
 
     def _corner(self, thread, tensor, coords, what, offsets=()):
@@ -91,7 +96,7 @@ class CopyEngine:
                 fault.cure = "Begin at a place of the filter's corner; which of its elements is meant is what "
                 fault.cure += "the offsets say."
                 raise fault from error
-        if min(coords) < 0 and what == "store":
+        if what == "store" and min(coords[:1] if isinstance(tensor, FourRows) else coords) < 0:
             fault = thread.fault(faults.OutOfRange, f"TMA store at {coords}: a corner is negative")
             fault.rule = "A tensor store may overhang the tensor's end, and starts at no negative coordinate: "
             fault.rule += "an H200 ends the kernel with an illegal instruction."
@@ -104,7 +109,7 @@ class CopyEngine:
 
     def _layout(self, thread, tensor, address, what):
         """(bytes from the shared address of a box that it takes, where its own bytes lie there)."""
-        self._check_aligned(thread, address, 128, what)
+        self.check_aligned(thread, address, 128, what)
         size = tensor.box_bytes
         if tensor.swizzle == "none":
             return size, slice(None)
@@ -134,16 +139,16 @@ class CopyEngine:
 
     def tensor_load(self, thread, dst, address, coords, bar, offsets=()):
         dst &= WORD
-        self._load(thread, dst, bar, self.box(thread, dst, address, coords, offsets))
+        self.load_box(thread, dst, bar, self.box(thread, dst, address, coords, offsets))
 
     def bulk_load(self, thread, dst, src, size, bar):
         dst &= WORD
-        self._load(thread, dst, bar, self.bulk_box(thread, dst, src, size))
+        self.load_box(thread, dst, bar, self.bulk_box(thread, dst, src, size))
 
     def bulk_box(self, thread, dst, src, size):
         """The Box of ``size`` bytes of global memory at ``src``, for the shared address ``dst``."""
         src = int(src)
-        self._check_aligned(thread, dst, 16, "bulk copy destination")
+        self.check_aligned(thread, dst, 16, "bulk copy destination")
         self._check_bulk(thread, src, size)
         region = thread.block.globals.find(thread, src, size, "copies")
         data = region.bytes[src - region.base :][:size]
@@ -161,12 +166,12 @@ class CopyEngine:
         except (ValueError, NotImplementedError) as error:
             raise thread.fault(faults.BadTensorMap, str(error)) from error
 
-    def _load(self, thread, dst, bar, box):
+    def load_box(self, thread, dst, bar, box):
         block, (what, size, room, sources, fetch, map) = self.block, box
         barrier = block.barriers.for_copy(thread, bar)
         if map is not None:
             self.maps.on_copy(thread, map, barrier.component, barrier.phase + 1)
-        else:
+        elif sources:
             block.execution.load_checks.add_bulk(thread, barrier, sources[0][1])
         for region, src, count in sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
@@ -205,8 +210,8 @@ class CopyEngine:
 
     def cp_async(self, thread, dst, src, size, width=16):
         dst, src = dst & WORD, int(src)
-        self._check_aligned(thread, dst, width, "cp.async destination")
-        self._check_aligned(thread, src, width, "cp.async source", self.block.globals)
+        self.check_aligned(thread, dst, width, "cp.async destination")
+        self.check_aligned(thread, src, width, "cp.async source", self.block.globals)
         if not 0 <= size <= width:
             raise thread.fault(faults.BadSize, f"cp.async of {size} bytes, not 0..{width}")
         block, region, groups = self.block, None, self._groups(thread, "cp.async")
@@ -277,7 +282,7 @@ class CopyEngine:
 
     def bulk_store(self, thread, dst, src, size, op=None, kind=None):
         dst, src = int(dst), src & WORD
-        self._check_aligned(thread, src, 16, "bulk copy source")
+        self.check_aligned(thread, src, 16, "bulk copy source")
         self._check_bulk(thread, dst, size)
         region = self.block.globals.find(thread, dst, size, "copies to")
 
@@ -370,7 +375,7 @@ class CopyEngine:
             self.block.waited_for(thread, copies)
         return done
 
-    def _check_aligned(self, thread, address, size, what, space=None):
+    def check_aligned(self, thread, address, size, what, space=None):
         if address % size:
             name = space.name_of(address, True) if space else self.block.shared.name_of(address)
             told = f"{what} {name}: {address:#x} is not a multiple of {size}"
@@ -384,12 +389,12 @@ class CopyEngine:
 
     def check_bulk_shared(self, thread, dst, src, size):
         """Alignment and size of a bulk copy from shared memory to shared memory."""
-        self._check_aligned(thread, dst, 16, "bulk copy destination")
-        self._check_aligned(thread, src, 16, "bulk copy source")
+        self.check_aligned(thread, dst, 16, "bulk copy destination")
+        self.check_aligned(thread, src, 16, "bulk copy source")
         self._check_size(thread, size)
 
     def _check_bulk(self, thread, address, size):
-        self._check_aligned(thread, address, 16, "bulk copy global address", self.block.globals)
+        self.check_aligned(thread, address, 16, "bulk copy global address", self.block.globals)
         self._check_size(thread, size)
 
     def _check_size(self, thread, size):

@@ -68,7 +68,7 @@ class MBarrier:
         self.known, self.came, self.wait_clocks = *map(memoryview, self.numbers[:2]), self.numbers[2]
         self.known[thread.tid] = True
         self.excused = None  # the same at the end of phase 0: a wait before it has waited for nothing
-        self.landed = []  # this phase's copies that have landed
+        self.landed, self.last_landed = [], []  # copies that have landed, of this phase and of the one before
         self.is_sure = True  # all that this phase comes after is known
         self.ended = None  # (thread number, site) of its inval
         self.waiting, self.waiter_count = np.zeros(block.size, np.int64), 0  # the numbers of those who wait
@@ -190,6 +190,15 @@ class MBarrier:
         known = seen[self.component]
         return known if self.over_component is None else max(known, seen[self.over_component])
 
+    def is_current(self, thread):
+        """Whether ``thread`` knows that the phase before this one is over: by itself, or by a copy that it has
+        waited for, whose issuer knew."""
+        if self.phases_over(thread.seen) >= self.phase:
+            return True
+        waited = (b for b in self.block.barriers.live.values() if thread.seen[b.component] == b.phase)
+        known = (copy.known for b in waited for copy in b.last_landed if copy.block is self.block)
+        return any(known[self.component :][:1] >= self.phase for known in known)
+
     def token(self):
         """Return the state token of the current phase."""
         token = (self.component << PHASE_BITS | self.phase) << COUNT_BITS | self.pending
@@ -220,12 +229,12 @@ class MBarrier:
         """Something of this phase comes after all that the clocks ``seen`` cover."""
         self.unfollowed = {t: of for t, of in self.unfollowed.items() if seen[t] < of[0]}
 
-    def arrive(self, thread, count, complete=True):
+    def arrive(self, thread, count, complete=True, relaxed=False):
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
         if self.dropped.get(thread.tid, (self.phase,))[0] < self.phase:
             self.came_back = thread
-        if thread.seen[self.component] < self.phase and self.phases_over(thread.seen) < self.phase:
+        if thread.seen[self.component] < self.phase and not self.is_current(thread):
             raise thread.explain.bad_arrival(self, thread)
         left = self.pending - count
         if left < 0:
@@ -235,8 +244,11 @@ class MBarrier:
         if not complete:
             after = thread.clock + 1, thread.site()  # the thread's own clock after it
             self.unfollowed = {**self.unfollowed, thread.tid: after}
-        maximum(self.gathered, thread.clocks, out=self.gathered)
-        if thread.foreign:
+        if relaxed:  # it hands on nothing, and yet comes after the thread's waits
+            self.is_sure = False
+        else:
+            maximum(self.gathered, thread.clocks, out=self.gathered)
+        if thread.foreign and not relaxed:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
         if self.came[thread.tid] and self in thread.arrivals:
             pair = thread.arrivals[self], thread.here(), self.came[thread.tid]
@@ -274,7 +286,7 @@ class MBarrier:
     def promise(self, thread, more):
         """(the phase in which ``thread`` leaves an arrival to what it has under way, clocks of the phases that
         it knows to be over). ``more``: the phase waits for it beside the arrivals that it expects."""
-        if self.phases_over(thread.seen) < self.phase:
+        if not self.is_current(thread):
             raise thread.explain.bad_arrival(self, thread)
         if more:
             self.pending += 1
@@ -350,7 +362,7 @@ class MBarrier:
         for copy in self.landed:  # whoever comes behind this phase comes behind what its issuer knew
             if copy.block is self.block:
                 maximum(self.block.issuers_clocks, copy.known[: self.block.size], out=self.block.issuers_clocks)
-        self.landed, self.is_sure = [], True
+        self.landed, self.last_landed, self.is_sure = [], self.landed, True
         self.phase = phase
         self.pending = self.expected
         self.older_arrivers = None if self.last_copied else self.last_arrivers

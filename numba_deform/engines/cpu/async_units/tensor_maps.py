@@ -175,6 +175,7 @@ class TensorMaps:
             what += "which holds no tensor map" if fields is None else "a map for im2col mode"
             raise thread.fault(faults.BadTensorMap, what)
         names = ELEMENTS if field == "dtype" else packed.NAMES.get(field)
+        names = names[:4] if field == "swizzle" else names  # an atom has a field of its own
         limit = len(names) if names else 6 if field == "rank" else None
         bad = ordinal is not None and not 0 <= ordinal < len(fields[field])
         if bad or limit is not None and value >= limit:

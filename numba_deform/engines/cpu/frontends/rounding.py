@@ -23,7 +23,8 @@ FORMATS = {
     "tf32": Format(11, -126, (2 - 2.0**-10) * 2.0**127),
     "f32": Format(24, -126, float(np.finfo(np.float32).max)),
     "f64": Format(53, -1022, float(np.finfo(np.float64).max)), "e4m3": Format(4, -6, 448.0),
-    "e5m2": Format(3, -14, 57344.0),
+    "e5m2": Format(3, -14, 57344.0), "e2m3": Format(4, 0, 7.5), "e3m2": Format(3, -2, 28.0),
+    "e2m1": Format(2, 0, 6.0),
 }  # fmt: skip
 MODES = {"rn": gmpy2.RoundToNearest, "rz": gmpy2.RoundToZero, "rm": gmpy2.RoundDown, "rp": gmpy2.RoundUp}
 

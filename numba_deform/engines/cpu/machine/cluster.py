@@ -35,6 +35,7 @@ class Cluster:
         self.barrier = self.barrier_type("the cluster's barrier", threads, True, faults.ClusterBarrierMisuse)
         self.barrier.blocks = blocks
         self.visits = {block: {} for block in blocks}  # {its visitor: (clock, site, what, barrier, phase)}
+        self.refusals = []  # (barrier, phase) of answers to try_cancel that it has failed
         self.sent = {block: [] for block in blocks}  # (issuer, site, what, barrier, phase) of copies out of it
         for rank, block in enumerate(blocks):
             block.cluster, block.rank, block.pauses = self, rank, len(blocks) > 1
@@ -267,12 +268,12 @@ class Cluster:
         home, dst = self._home(thread, dst)
         blocks = [home] if mask is None else self._named_by(thread, mask)
         box = thread.block.copy_engine.box(thread, dst, address, coords, offsets)
-        self._multicast(thread, blocks, dst, bar, box, pair)
+        self.multicast(thread, blocks, dst, bar, box, pair)
 
     def bulk_load(self, thread, dst, src, size, bar, mask):
         """The same of bytes of global memory."""
         blocks, (_, dst) = self._named_by(thread, mask), self._home(thread, dst)
-        self._multicast(thread, blocks, dst, bar, thread.block.copy_engine.bulk_box(thread, dst, src, size))
+        self.multicast(thread, blocks, dst, bar, thread.block.copy_engine.bulk_box(thread, dst, src, size))
 
     def _named_by(self, thread, mask):
         """The blocks of a multicast's mask; other blocks may go first."""
@@ -283,7 +284,7 @@ class Cluster:
             raise thread.fault(faults.NotInCluster, what)
         return [self.blocks[rank] for rank in ranks]
 
-    def _multicast(self, thread, blocks, dst, bar, box, pair=False):
+    def multicast(self, thread, blocks, dst, bar, box, pair=False):
         engine, (home, bar) = thread.block.copy_engine, self._home(thread, bar)
         signalled = [self.blocks[b.rank & ~1 | home.rank & 1] if pair else b for b in blocks]
         barriers = [self._barrier_of_copy(thread, block, bar) for block in signalled]

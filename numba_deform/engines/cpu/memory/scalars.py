@@ -11,9 +11,9 @@ from numba.np.numpy_support import as_dtype
 TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
 
 WORD = 0xFFFFFFFF
-_FORMATS = {(4, 1): "<I", (8, 2): "<II", (16, 4): "<IIII", (2, 1): "<H", (1, 1): "<B"}
+_FORMATS = {(4, 1): "<I", (8, 2): "<II", (16, 4): "<IIII", (32, 8): "<8I", (2, 1): "<H", (1, 1): "<B"}
 _UNPACK = {shape: struct.Struct(text).unpack_from for shape, text in _FORMATS.items()}
-_PACK = [struct.Struct(f"<{n}I").pack_into for n in range(5)]
+_PACK = [struct.Struct(f"<{n}I").pack_into for n in range(9)]
 
 
 class Unsupported(AttributeError):
@@ -186,7 +186,7 @@ def unpack(buffer, offset, size, words):
 
 
 def put(buffer, offset, words):
-    """Write up to four 32-bit words to ``offset``."""
+    """Write up to eight 32-bit words to ``offset``."""
     try:
         _PACK[len(words)](buffer, offset, *words)
     except struct.error:  # what is no such word, modulo 2^32

@@ -27,6 +27,7 @@ class ResidentBlocks:
         self.fresh = []  # started, and have not run
         self.started = self.changes = 0
         self.room = execution.resident or 1
+        execution.cancel = self.cancel
 
     def run(self):
         """Run all blocks; what each has to say in the end. Raises the first SimFault."""
@@ -88,6 +89,15 @@ class ResidentBlocks:
             self.waiting[block] = 0, False
             block.start(self.function, self.args)
         self.started += len(numbers)
+
+    def cancel(self):
+        """The numbers of the next cluster's blocks, which never start now; none where all have started."""
+        if self.started >= self.count:
+            return ()
+        numbers = next(self.clusters)
+        self.started += len(numbers)
+        self.execution.ended(len(numbers))
+        return numbers
 
     def _stuck(self):
         """The fault of blocks that all wait, of the one that the others are the least likely to hold up."""

@@ -5,11 +5,11 @@ import re
 
 from ...async_units import warp_mma
 from ...async_units.wgmma_matrices import FORMS as PRODUCTS
-from .instructions import do_cvt, do_cvta, do_mov, do_set, do_setp, kinds_of, only
+from .instructions import BYTES, do_cvt, do_cvta, do_mov, do_set, do_setp, kinds_of, only
 from .intrinsics import ROOTS, find
 from .lowering import accesses, arithmetic, synchronisation, tensor_cores
 from .lowering.accesses import without_hints, words_of
-from .lowering.arithmetic import BYTES, do_cvt_form, do_setp_pair
+from .lowering.arithmetic import do_cvt_form, do_setp_pair
 from .parser import BadPtx, Instruction, atoms, split
 from .values import FLOATS
 
@@ -81,8 +81,12 @@ def do_match(values, i):  # .any is a row
 
 def do_redux(values, i):
     how, kind = i.parts[2], kinds_of(i)[-1]
-    only(i, ("sync", "add", "min", "max", "and", "or", "xor"))
-    text = f"reduced({how!r}, {values.value(i.operands[1], kind)}, {values.value(i.operands[2], 'u32')})"
+    options = tuple(p for p in i.parts[3:] if p != kind)
+    only(i, ("sync", how, *(("abs", "NaN") if kind == "f32" else ())))
+    call = f"reduced_floats({how!r}, {options}" if kind == "f32" else f"reduced({how!r}"
+    if how not in (("min", "max") if kind == "f32" else ("add", "min", "max", "and", "or", "xor")):
+        raise BadPtx(i.opcode)
+    text = f"{call}, {values.value(i.operands[1], kind)}, {values.value(i.operands[2], 'u32')})"
     return [values.set(i.operands[0], kind, text)]
 
 
@@ -100,18 +104,40 @@ def do_cp(values, i):
     if parts[2] in ("ca", "cg"):
         return _cp_async(values, i)
     if "cta_group::1" in parts:  # as without it
-        return by_intrinsic(values, Instruction(i.opcode.replace(".cta_group::1", ""), o, None, i.line))
-    pair, several = "cta_group::2" in parts, "multicast::cluster" in parts
-    if pair or "im2col" in parts and several:
+        rest = Instruction(i.opcode.replace(".cta_group::1", ""), o, None, i.line)
+        return by_intrinsic(values, rest) or do_cp(values, rest)
+    if "tile::scatter4" in parts or "tile::gather4" in parts and "prefetch" in parts:
+        return _rows(values, i)
+    pair, several, rows = (word in parts for word in ("cta_group::2", "multicast::cluster", "tile::gather4"))
+    if (pair or rows or "im2col" in parts and several) and {*without_hints(i)[1]} <= LOADS:
         place, (bar, *more) = atoms(o[1:2]), without_hints(i)[0][2:]
         coords, offsets = (
             "".join(f"{values.value(x, 'u32')}, " for x in numbers)
             for numbers in (place[1:], atoms(more[: "im2col" in parts]))
         )
+        if len(place) != (6 if rows else 1 + int(parts[4][0])):
+            raise BadPtx(f"{i.opcode} of {len(place) - 1} coordinates")
         where = f"{values.address(o[0], 'shared')}, {values.value(place[0], 'u64')}, ({coords})"
         mask = values.value(more[-1], "u32") if several else None
-        return [f"load_box({where}, {values.address(bar, 'shared')}, ({offsets}), {mask}, {pair})"]
+        return [f"load_box({where}, {values.address(bar, 'shared')}, ({offsets}), {mask}, {pair}, {rows})"]
     raise BadPtx(f"{i.opcode} {', '.join(o)}")
+
+
+LOADS = {"async", "bulk", "tensor", *(f"{n}d" for n in range(1, 6)), "shared::cluster", "shared::cta", "global",
+         "tile", "tile::gather4", "im2col", "mbarrier::complete_tx::bytes", "multicast::cluster",
+         "cta_group::2"}  # fmt: skip
+
+
+def _rows(values, i):
+    """Four rows of a tensor, each at a place of its own, are stored; or a hint is given of them."""
+    o, words = without_hints(i)
+    place, *coords = atoms(o[:1])
+    if len(coords) != 4 + 1 or {*words} - LOADS - {"tile::scatter4", "bulk_group", "prefetch", "L2"}:
+        raise BadPtx(i.opcode)
+    if "prefetch" in words:
+        return ["pass"]
+    coords = ", ".join(values.value(x, "u32") for x in coords)
+    return [f"store_rows({values.value(place, 'u64')}, ({coords}), {values.address(o[1], 'shared')})"]
 
 
 def _cp_async(values, i):
@@ -182,6 +208,21 @@ def do_mma(values, i):
     return values.set_all(words_of(i.operands[0]), of_sums, call)
 
 
+def do_wmma(values, i):
+    """Two of mma's products side by side: of bf16, ptxas makes them of it whatever layouts it names."""
+    kinds, (d, a, b, c) = i.parts[6:], map(words_of, i.operands)
+    if i.parts[1:4] != ["mma", "sync", "aligned"] or kinds != ["m16n16k16", "f32", "bf16", "bf16", "f32"]:
+        raise BadPtx(i.opcode)
+    if [len(d), len(a), len(b), len(c)] != [8, 4, 4, 8] or {*d[:4]} & {*a, *b, *c[4:]}:
+        raise BadPtx(f"{i.opcode} of these registers")
+    opcode, made = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", []
+    for n in range(2):
+        parts = d[4 * n : 4 * n + 4], a, b[2 * n : 2 * n + 2], c[4 * n : 4 * n + 4]
+        half = Instruction(opcode, [f"{{{', '.join(part)}}}" for part in parts], None, i.line)
+        made += by_intrinsic(values, half) or do_mma(values, half)
+    return made
+
+
 # --- calls and the end ----------------------------------------------------------------------------------
 def do_call(values, i):
     operands = [o for o in i.operands if o]
@@ -213,7 +254,7 @@ ROWS = {
     "setp": do_setp_any, "set": do_set, "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt_any, "shfl": do_shfl,
     "elect": do_elect, "match": do_match,
     "redux": do_redux, "movmatrix": do_movmatrix, "cp": do_cp, "call": do_call, "wgmma": do_wgmma,
-    "mma": do_mma,
+    "mma": do_mma, "wmma": do_wmma,
     "nanosleep": lambda values, i: [f"cuda.nanosleep({values.value(i.operands[0], 'u32')})"],
     "trap": lambda values, i: ["trap('trap')"],
     "setmaxnreg": lambda values, i: [f"setmaxnreg_{i.parts[1]}({i.operands[0]})"],

@@ -5,13 +5,15 @@ A row's text holds operands: ``{0}`` as the instruction's type says, ``{0:b}`` i
 as a shift by no more than all bits. ``{bits}`` is the type's size, ``{signed}`` whether it has a sign. What an
 instruction may have besides, such as ``.rn``, the row lists; anything else is refused."""
 
+import re
 from dataclasses import dataclass
 
 from .parser import SIZES, BadPtx
 from .values import FLOATS, bits_of, is_signed, mask_of
 
 INT, HALVES = "int", ("f16", "bf16", "f16x2", "bf16x2")
-OTHERS = ("pred", "f32", "f64", "tf32", "u16x2", "s16x2", "e4m3x2", "e5m2x2")  # classes of their own
+BYTES = ("e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2", "e2m1x2", "ue8m0x2")
+OTHERS = ("pred", "f32", "f64", "tf32", "u16x2", "s16x2", "f32x2", *BYTES)  # classes of their own
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,9 @@ def by_row(values, i):
     if i.root in ("vote", "match"):
         names.insert(0, f"{i.root}.{modes[1]}")
     row = next((ROWS[name, class_of(kind)] for name in names if (name, class_of(kind)) in ROWS), None)
-    if row is None or not row.modifiers >= set(modes):
+    if row is None or not row.modifiers >= set(modes) or len(kinds_of(i)) > 1:
+        return None
+    if len(i.operands) - 1 != len(set(re.findall(r"\{(\d)", row.text))):
         return None
     operands = [Operand(values, o, kind) for o in i.operands[1:]]
     if "ftz" in modes:

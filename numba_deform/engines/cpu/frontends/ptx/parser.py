@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 WORD = re.compile(r"[%$_.A-Za-z][\w$%.]*(?:::[\w.]+)*")
 TYPES = "pred b8 u8 s8 b16 u16 s16 f16 bf16 f16x2 bf16x2 b32 u32 s32 f32 tf32 b64 u64 s64 f64 b128".split()
 SIZES = {t: int(re.sub(r"\D", "", t.replace("x2", "")) or 8) // 8 * (2 if "x2" in t else 1) for t in TYPES}
-SIZES |= {"u16x2": 4, "s16x2": 4, "e4m3x2": 2, "e5m2x2": 2}
+SIZES |= {"u16x2": 4, "s16x2": 4, "f32x2": 8, "e4m3x2": 2, "e5m2x2": 2, "e2m3x2": 2, "e3m2x2": 2, "ue8m0x2": 2,
+          "e2m1x2": 1}  # fmt: skip
 SPACES = ("shared", "global", "const", "local", "param")
 MOST_REGISTERS = 1 << 20  # in one declaration
 NEWEST = 121  # of Blackwell's instructions some are known (bench/PTX.md); a later target may mean other things

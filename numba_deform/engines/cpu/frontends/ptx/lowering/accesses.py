@@ -46,12 +46,17 @@ def do_ld(values, i):
     operands, words = without_hints(i)
     kind, space, names = kinds_of(i)[-1], space_of(i), words_of(operands[0])
     each = SIZES[kind]
-    if {*words} - KNOWN - {kind} or each == 16:
+    order, is_wide, relaxed = order_of(i)
+    if {*words} - KNOWN - {kind} or each == 16 and (order or len(names) > 1 or space == "param"):
         raise BadPtx(i.opcode)
+    if each == 16:
+        more = ", True" if "nc" in i.parts else ""
+        low, high = values.temporary(), values.temporary()
+        made = f"{low}, {high} = load({space!r}, {values.address(operands[1], space)}, 8, 2, local{more})"
+        return [made, values.set(names[0], "b128", f"{low} | {high} << 64", True)]
     if space == "param":
         call = values.parameter(operands[1], kind, len(names))
     else:
-        order, is_wide, relaxed = order_of(i)
         address = values.address(operands[1], space)
         # A volatile load of numbers, no flag, is an ordinary one: what it takes has to be ordered by others.
         is_number = "volatile" in i.parts and not any(map(values.decides, names))
@@ -76,16 +81,23 @@ def do_ld(values, i):
 def do_st(values, i):
     if "async" in i.parts:
         return _signal(values, i)
+    if i.parts[1] == "bulk":
+        only(i, ("bulk", "weak", "shared::cta"))
+        if int(i.operands[2], 0):
+            raise BadPtx(f"{i.opcode} of {i.operands[2]}, not of 0,")
+        return [f"store_zeros({values.address(i.operands[0], 'shared')}, {values.value(i.operands[1], 'u64')})"]
     operands, words = without_hints(i)
     kind, space = kinds_of(i)[-1], space_of(i)
     each, numbers = SIZES[kind], [values.value(x, f"b{bits_of(kind)}") for x in words_of(operands[1])]
-    if {*words} - KNOWN - {kind} or each == 16:
+    order, is_wide, relaxed = order_of(i)
+    if {*words} - KNOWN - {kind} or each == 16 and (order or len(numbers) > 1 or space == "param"):
         raise BadPtx(i.opcode)
+    if each == 16:
+        each, numbers = 8, [f"{numbers[0]} & {(1 << 64) - 1:#x}", f"{numbers[0]} >> 64"]
     given = ", ".join(numbers)
     if space == "param":
         m = ADDRESS.match(operands[0].strip("[] "))
         return [f"store('local', {int(m[2] or 0)}, {each}, {values.buffer(m[1])}, {given})"]
-    order, is_wide, relaxed = order_of(i)
     address = values.address(operands[0], space)
     if order is None and each == 4 and len(numbers) == 1 and space in ("shared", "global"):
         return [f"store_word({space!r}, {address}, {given})"]

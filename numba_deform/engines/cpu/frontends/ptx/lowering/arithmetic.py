@@ -1,13 +1,14 @@
 """Arithmetic whose form is no row of ``instructions``: carries, other roundings than to nearest, options of
-halves and of minima, products of parts of words, conversions to and from formats of 8 bits."""
+halves and of minima, products of parts of words, two float32 in a register, conversions to and from formats of
+8 bits and fewer."""
 
-from ..instructions import HALVES, class_of, compared_floats, finished, kinds_of, number, only
+from ..instructions import BYTES, HALVES, class_of, compared_floats, finished, kinds_of, number, only
+from ..instructions import ROWS as ORDINARY
 from ..parser import SIZES
 from ..values import bits_of, is_signed, mask_of
 
 MODES = ("rz", "rm", "rp")
 PAIRS = ("u16x2", "s16x2")
-BYTES = ("e4m3x2", "e5m2x2")
 
 
 def options_of(i):
@@ -36,11 +37,16 @@ def do_carry(values, i):
 
 # --- floats -------------------------------------------------------------------------------------------
 def do_float(values, i):
-    """add, sub, mul, fma, div, rcp, sqrt rounded toward something; halves with options."""
+    """add, sub, mul, fma, div, rcp, sqrt rounded toward something; halves with options; two float32 in one
+    register; sums of halves and float32."""
     kind, options = kinds_of(i)[-1], options_of(i)
     name = "fma" if i.root == "mad" else i.root
     if "cc" in options:
         return do_carry(values, i)
+    if kind == "f32x2":
+        return _two_floats(values, i, name, options)
+    if kinds_of(i) in (["f32", "f16"], ["f32", "bf16"]):
+        return _mixed(values, i, name, kind, options)
     if class_of(kind) in HALVES:
         return _halves(values, i, name, kind, options)
     if kind in PAIRS:
@@ -53,6 +59,34 @@ def do_float(values, i):
     given = [f"flushed({x})" for x in given] if "ftz" in options else given
     text = finished(f"arithmetic({name!r}, {kind!r}, {mode!r}, {', '.join(given)})", options)
     return [values.set(i.operands[0], kind, text)]
+
+
+def _operation(name, options, given):
+    """An operation of float32 with its rounding and what else its options say."""
+    mode = next((p for p in options if p in MODES), None)
+    given = [f"flushed({x})" for x in given] if "ftz" in options else given
+    made = f"arithmetic({name!r}, 'f32', {mode!r}, {', '.join(given)})"
+    return finished(made if mode else ORDINARY[name, "f32"].text.format(*given), options)
+
+
+def _two_floats(values, i, name, options):
+    only(i, ("rn", *MODES, "ftz"))
+    words = [values.value(x, "b64") for x in i.operands[1:]]
+    if name not in ("add", "sub", "mul", "fma") or len(words) != 2 + (name == "fma"):
+        return None
+    low, high = (_operation(name, options, [f"f32_of({w} >> {at} & 0xffffffff)" for w in words])
+                 for at in (0, 32))  # fmt: skip
+    return [values.set(i.operands[0], "b64", f"u32_of({low}) | u32_of({high}) << 32", True)]
+
+
+def _mixed(values, i, name, kind, options):
+    """The last operand, and the result, are float32."""
+    only(i, ("rn", *MODES, "sat"))
+    *halves, last = i.operands[1:]
+    if len(halves) != {"add": 1, "sub": 1, "fma": 2}.get(name):
+        return None
+    given = [*(number(values, x, kind) for x in halves), values.value(last, "f32")]
+    return [values.set(i.operands[0], "f32", _operation(name, options, given))]
 
 
 def _halves(values, i, name, kind, options):
@@ -77,17 +111,16 @@ def do_extreme(values, i):
         return _halves(values, i, i.root, kind, options)
     if kind in PAIRS:
         return _pairs(values, i, i.root, kind)
-    if len(i.operands) != 3:  # three of them take a later GPU
-        return None
-    if kind == "s32":
+    if kind == "s32" and len(i.operands) == 3:
         only(i, ("relu",))
         a, b = (values.value(x, kind) for x in i.operands[1:])
         name = "lower" if i.root == "min" else "higher"
         return [values.set(i.operands[0], kind, f"higher({name}({a}, {b}), 0)")]
-    if kind != "f32":
-        return None
     only(i, ("ftz", "NaN", "xorsign", "abs"))
     given = [values.value(x, kind) for x in i.operands[1:]]
+    signs = {"xorsign", "abs"} & {*options}
+    if kind != "f32" or not (len(given) == 2 and len(signs) != 1 or len(given) == 3 and "xorsign" not in signs):
+        return None
     given = ", ".join(f"flushed({x})" if "ftz" in options else x for x in given)
     return [values.set(i.operands[0], kind, f"extreme({i.root!r}, {tuple(options)}, {given})")]
 
@@ -162,12 +195,15 @@ def do_cvt_form(values, i):
     given, words = i.operands[1:], tuple(p for p in options if p in ("relu", "satfinite", "sat"))
     only(i, ("rn", "rna", *MODES, "relu", "satfinite", "sat", "ftz"))
     if to in BYTES:
-        pair = halves_of(values, given[0], of) if of == "f16x2" else [values.value(x, "f32") for x in given]
-        low, high = pair if of == "f16x2" else reversed(pair)
-        return [values.set(i.operands[0], "b16", f"bytes_of({to[:4]!r}, {words}, {low}, {high})")]
+        packed = of in HALVES
+        low, high = halves_of(values, given[0], of) if packed else (values.value(x, "f32") for x in given[::-1])
+        made = f"exponents_of({mode!r}" if to == "ue8m0x2" else f"bytes_of({to[:-2]!r}"
+        if (to == "ue8m0x2") != (mode in ("rz", "rp")):
+            return None
+        return [values.set(i.operands[0], f"b{bits_of(to)}", f"{made}, {words}, {low}, {high})")]
     if of in BYTES:
-        word = values.value(given[0], "b16")
-        return [values.set(i.operands[0], "b32", f"halves_of_bytes({of[:4]!r}, {words}, {word})")]
+        word = values.value(given[0], f"b{bits_of(of)}")
+        return [values.set(i.operands[0], "b32", f"halves_of_bytes({of[:-2]!r}, {to[:-2]!r}, {words}, {word})")]
     xs = [number(values, g, of) for g in given]
     xs = [f"flushed({x})" if "ftz" in options and of == "f32" else x for x in xs]
     if to == "tf32":

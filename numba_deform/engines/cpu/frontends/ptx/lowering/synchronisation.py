@@ -2,7 +2,7 @@
 
 from ..instructions import kinds_of, only
 from ..parser import BadPtx
-from .accesses import ORDERS, SCOPES
+from .accesses import ORDERS, SCOPES, words_of
 
 
 # --- barriers of threads ------------------------------------------------------------------------------
@@ -39,6 +39,9 @@ FENCES = {  # those without an intrinsic of their own name, or with one of Numba
     "fence.sc.gpu": "cuda.threadfence()", "fence.sc.sys": "cuda.threadfence()",
     "fence.sc.cluster": "fence_sc_cluster()", "fence.acq_rel.sys": "fence_acq_rel_gpu()",
     "fence.proxy.alias": "pass",  # memory has one address here
+    # One half each of what orders both ways; taken for the whole.
+    "fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster": "fence_proxy_async()",
+    "fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster": "fence_proxy_async_cluster()",
 }  # fmt: skip
 
 
@@ -53,17 +56,18 @@ def do_fence(values, i):
 
 # --- mbarriers ----------------------------------------------------------------------------------------
 def do_mbarrier(values, i):
-    """What is relaxed, but for expect_tx and complete_tx, is not known."""
+    """Waits that are relaxed, and such arrivals on barriers of other blocks, are not known."""
     what, parts, operands = i.parts[1], i.parts[2:], list(i.operands)
     known = {*ORDERS, "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64", "parity",
              "expect_tx", "noComplete"}  # fmt: skip
-    if set(parts) - known or "relaxed" in parts and what not in ("expect_tx", "complete_tx"):
+    relaxed = "relaxed" in parts and what not in ("expect_tx", "complete_tx")
+    if set(parts) - known or relaxed and (what not in ("arrive", "arrive_drop") or "shared::cluster" in parts):
         raise BadPtx(i.opcode)
     if what in ("arrive", "arrive_drop"):
         state, place, *more = operands
         number = values.value(more[0], "u32") if more else None
         expected, count = (number, "1") if "expect_tx" in parts else ("None", number or "1")
-        options = f"{what == 'arrive_drop'}, {'noComplete' not in parts}"
+        options = f"{what == 'arrive_drop'}, {'noComplete' not in parts}, {relaxed}"
         call = f"barrier_arrive({values.address(place, 'shared')}, {count}, {expected}, {options})"
         return [values.set(state, "b64", call, True)]
     if what in ("test_wait", "try_wait"):
@@ -106,7 +110,31 @@ def do_createpolicy(values, i):
     return [values.set(i.operands[0], "b64", f"cache_policy({priority!r}, {fraction})", True)]
 
 
+def do_launch_control(values, i):
+    """clusterlaunchcontrol: a cluster that has not started is asked for, and the answer is looked at."""
+    what, words, operands = i.parts[1], set(i.parts[2:]), i.operands
+    everywhere = "multicast::cluster::all" in words
+    if what == "try_cancel" and words - {"shared::cta", "multicast::cluster::all"} == REQUEST:
+        places = ", ".join(values.address(o, "shared") for o in operands)
+        return [f"try_cancel({places}, {everywhere})"]
+    if what != "query_cancel" or words - {"v4"} not in QUERIES:
+        raise BadPtx(i.opcode)
+    answer = values.value(operands[1], "b128")
+    if "pred" in words:
+        return [values.set(operands[0], "pred", f"is_canceled({answer})")]
+    axis = next((n for n, a in enumerate("xyz") if f"get_first_ctaid::{a}" in words), None)
+    targets = [operands[0]] if axis is not None else words_of(operands[0])[:3]
+    t = [values.temporary() for _ in range(3)]
+    taken = t if axis is None else t[axis : axis + 1]
+    kept = (values.set(r, "u32", x, True) for r, x in zip(targets, taken, strict=True) if r != "_")
+    return [f"{', '.join(t)} = first_block({answer})", *kept]
+
+
+REQUEST = {"async", "mbarrier::complete_tx::bytes", "b128"}
+QUERIES = ({"is_canceled", "pred", "b128"}, {"get_first_ctaid", "b32", "b128"},
+           *({f"get_first_ctaid::{axis}", "b32", "b128"} for axis in "xyz"))  # fmt: skip
 ROWS = {
     "bar": do_bar, "barrier": do_bar, "fence": do_fence, "membar": do_fence, "mbarrier": do_mbarrier,
+    "clusterlaunchcontrol": do_launch_control,
     "tensormap": do_tensormap, "createpolicy": do_createpolicy,
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """Floating-point arithmetic that is rare: other roundings than to nearest, halves with options, formats of 8
-bits and tf32."""
+bits and fewer, and tf32."""
 
+import functools
 import math
 
 import ml_dtypes
@@ -10,7 +11,9 @@ from ...rounding import FORMATS, operate, rounded
 from ..operations import greatest, least, number, u32_of
 
 HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
-BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e2m3": ml_dtypes.float6_e2m3fn,
+         "e3m2": ml_dtypes.float6_e3m2fn, "e2m1": ml_dtypes.float4_e2m1fn,
+         "ue8m0": ml_dtypes.float8_e8m0fnu}  # fmt: skip
 NAN = {"f16": 0x7FFF, "bf16": 0x7FFF}
 
 
@@ -47,16 +50,15 @@ def _flush(x, kind):
 
 
 @number
-def extreme(name, options, x, y):
-    """min or max of floats of one type; ``options``: NaN, xorsign (of the numbers' sizes, with the product of
-    their signs)."""
-    if "NaN" in options and (x != x or y != y):
-        return type(x)(math.nan)
-    sign = math.copysign(1, x) * math.copysign(1, y)
-    if "xorsign" in options:
-        x, y = abs(x), abs(y)
-    result = (least if name == "min" else greatest)(x, y)
-    return type(x)(math.copysign(result, sign)) if "xorsign" in options and result == result else result
+def extreme(name, options, *xs):
+    """min or max of floats of one type; ``options``: NaN, abs (of the numbers' sizes), xorsign (with the
+    product of their signs)."""
+    kind, sign = type(xs[0]), math.prod(math.copysign(1, x) for x in xs)
+    if "NaN" in options and any(x != x for x in xs):
+        return kind(math.nan)
+    xs = map(abs, xs) if "abs" in options else xs
+    result = functools.reduce(least if name == "min" else greatest, xs)
+    return kind(math.copysign(result, sign)) if "xorsign" in options and result == result else result
 
 
 ONE = {"neg": lambda x: -x, "abs": abs, "tanh": lambda x: float(np.tanh(x)),
@@ -113,20 +115,44 @@ def tf32_of(x, mode, options):
 
 @number
 def bytes_of(kind, options, low, high):
-    """The bits of two numbers as e4m3 or e5m2, which go to the largest where they are too large."""
-    out = 0
+    """The bits of two numbers in a format of 8, 6 or 4 bits, which go to the largest where they are too large.
+    A NaN is one in 8 bits, and the largest number in fewer."""
+    out, width = 0, 4 if kind == "e2m1" else 8
     for n, x in enumerate((low, high)):
         result = _limited(rounded(x, kind), kind, ("satfinite", *options))
-        bits = 0x7F if result != result else int(np.array(result, BYTES[kind]).view(np.uint8))
-        out |= bits << 8 * n
+        if x != x:
+            bits = 0x7F if kind in ("e4m3", "e5m2") else _byte(FORMATS[kind].largest, kind)
+        else:
+            bits = _byte(result, kind)
+        out |= bits << width * n
+    return out
+
+
+def _byte(x, kind):
+    return int(np.array(x, BYTES[kind]).view(np.uint8))
+
+
+@number
+def exponents_of(mode, options, low, high):
+    """Two numbers as ue8m0: powers of two, up to 2 ** 127 under satfinite. NaN is 0xff; a sign is dropped."""
+    out = 0
+    for n, x in enumerate((low, high)):
+        bits = u32_of(x) & 0x7FFFFFFF
+        exponent = bits >> 23
+        if mode == "rp" and bits & 0x7FFFFF and 0x400000 < bits < 0x7F800000:
+            exponent += 1
+        if "satfinite" in options and x == x:
+            exponent = min(exponent, 0xFE)
+        out |= exponent << 8 * n
     return out
 
 
 @number
-def halves_of_bytes(kind, options, word):
-    """Two f16 of two e4m3 or e5m2, which they hold exactly."""
-    numbers = np.array([int(word) & 0xFFFF], np.uint16).view(BYTES[kind]).astype(np.float64)
-    low, high = (_bits(_limited(float(x), "f16", options), "f16") for x in numbers)
+def halves_of_bytes(kind, to, options, word):
+    """Two f16 or bf16 of two numbers of 8, 6 or 4 bits, which they hold exactly."""
+    pair = (word & 15, word >> 4 & 15) if kind == "e2m1" else (word & 255, word >> 8 & 255)
+    numbers = np.array(pair, np.uint8).view(BYTES[kind]).astype(np.float64)
+    low, high = (_bits(_limited(float(x), to, options), to) for x in numbers)
     return low | high << 16
 
 

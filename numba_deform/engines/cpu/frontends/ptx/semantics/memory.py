@@ -72,6 +72,16 @@ def store_word(space, address, x):
 
 
 @kernel_function
+def store_zeros(address, size):
+    """st.bulk."""
+    thread, size = cpu(), int(size)
+    if size % 8 or size > 1 << 24:
+        raise thread.fault(faults.BadSize, f"st.bulk of {size} bytes, not a multiple of 8 up to 16777216")
+    for place in range(address, address + size, 8):
+        thread.store("shared", place, (0, 0))
+
+
+@kernel_function
 def store(space, address, each, local, *numbers):
     """Write numbers of ``each`` bytes, one behind the other."""
     size = each * len(numbers)

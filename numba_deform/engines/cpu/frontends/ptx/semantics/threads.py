@@ -8,11 +8,14 @@ import struct
 
 from ......device.ptx import cpu
 from ..... import faults
+from .....tensormap import Rows
+from ....async_units import launch_control
 from ....async_units.tensor_memory import tensor_memory_of
 from ....async_units.warp_mma import converged
 from ....memory.cluster_memory import RANK
 from ... import threads
-from ..operations import WORD, kernel_function
+from ..operations import FUNCTIONS, WORD, kernel_function
+from .floats import extreme
 
 
 @kernel_function
@@ -34,7 +37,7 @@ def _is_own(thread, address):
 
 
 @kernel_function
-def barrier_arrive(address, count, expected, drops, complete):
+def barrier_arrive(address, count, expected, drops, complete, relaxed):
     """An arrival in any form; returns the state before it, 0 of another block's barrier, which has none."""
     thread, count = cpu(), int(count)
     if not _is_own(thread, address):
@@ -44,7 +47,7 @@ def barrier_arrive(address, count, expected, drops, complete):
     barrier = thread.block.barriers.find(thread, address)
     for _ in range(count if drops else 0):
         barrier.drop(thread)
-    return thread.mbarrier_arrive_state(address, count, expected, complete)
+    return thread.mbarrier_arrive_state(address, count, expected, complete, relaxed)
 
 
 @kernel_function
@@ -82,10 +85,29 @@ def copy_async(dst, src, size, width):
 
 
 @kernel_function
-def load_box(dst, address, coords, bar, offsets, mask, pair):
-    """A TMA load in im2col mode to several blocks, or one whose barrier may be in the other block of a pair."""
+def store_rows(address, coords, src):
+    """tile::scatter4."""
+    cpu().tensor_store(address, Rows(coords), src)
+
+
+def _asks(function):
+    return lambda *args: function(cpu(), *args)
+
+
+for _function in (launch_control.try_cancel, launch_control.is_canceled, launch_control.first_block):
+    FUNCTIONS[_function.__name__] = _asks(_function)
+
+
+@kernel_function
+def load_box(dst, address, coords, bar, offsets, mask, pair, rows):
+    """A TMA load in im2col mode to several blocks, one whose barrier may be in the other block of a pair, or
+    one of four rows."""
     thread = cpu()
-    thread.block.cluster.tensor_load(thread, dst, address, coords, bar, mask, offsets, pair)
+    coords = Rows(coords) if rows else coords
+    if mask is None and not pair:
+        thread.tensor_load(dst, address, coords, bar)
+    else:
+        thread.block.cluster.tensor_load(thread, dst, address, coords, bar, mask, offsets, pair)
 
 
 @kernel_function
@@ -112,6 +134,11 @@ def reduced(how, value, mask):
     """redux.sync: one number of those of all lanes of ``mask``."""
     numbers = cpu().collective(f"redux.{how}", mask, value).values()
     return functools.reduce(FOLDS[how], map(int, numbers))
+
+
+@kernel_function
+def reduced_floats(how, options, value, mask):
+    return extreme(how, options, *cpu().collective(f"redux.{how}", mask, value).values())
 
 
 @kernel_function
