@@ -1,5 +1,5 @@
-"""Bugs of Blackwell pipelines that people reported in public (kernels/blackwell_bugs.cu, which has their origins):
-each is named at its line, and with the mend that its cure names it is silent and right."""
+"""Bugs of Blackwell pipelines that people reported in public (kernels/blackwell_bugs.cu, where their origins
+stand): each is named at its line, and with the mend that its cure names it is silent and right."""
 
 import re
 from functools import cache
@@ -34,23 +34,33 @@ def flat(*parts):
     return np.concatenate([np.ravel(part) for part in parts])
 
 
-ROWS = np.arange(128)
-# name -> (tiles, depth of each along k, blocks, what comes out; else their products). ``at``: A and B as they are
-# stored, A and B, the products.
+ROWS, COLUMNS, TILES = np.arange(128), np.arange(64), np.arange(4)[:, None, None]
+
+
+def most_of(at):
+    return (words(at[0]) & 0x7FFF).reshape(4, 128, 8).max((0, 2))
+
+
+def twice(at, a, b, d):
+    return 2 * d
+
+
+# name -> (tiles, depth of each along k, blocks, what comes out, of A and B as they are stored, A, B, and their
+# products, which come out else)
 CASES = {
-    "overlapping": (3, 16), "registers_used": (3, 16, 1, lambda at, a, b, d: 2 * d), "one_slot": (3, 16),
+    "overlapping": (3, 16), "registers_used": (3, 16, 1, twice), "one_slot": (3, 16),
     "unused_lanes": (1, 16, 1, lambda at, a, b, d: np.where(ROWS[:, None] % 32 < 16, d[0, :, :8], np.nan)),
     "statistics": (3, 16, 1, lambda at, a, b, d: flat(np.add.outer(np.arange(3), ROWS), d[:, :, 63])),
     "late_address": (1, 16, 2), "no_allocation": (1, 64), "no_proxy_fence": (2, 16), "early_dealloc": (1, 32),
     "shared_accumulator": (4, 16, 1, lambda at, a, b, d: d[:, :, :16]), "older_release": (6, 16),
-    "other_chunk": (2, 16, 1, lambda at, a, b, d: 2 * d), "commit_of_all": (3, 16),
-    "narrow_alias": (4, 16, 1, lambda at, a, b, d: np.where(np.arange(4)[:, None, None] % 2 & (np.arange(64) > 31), np.nan, d)),
+    "other_chunk": (2, 16, 1, twice), "commit_of_all": (3, 16),
+    "narrow_alias": (4, 16, 1, lambda at, a, b, d: np.where(TILES % 2 & (COLUMNS > 31), np.nan, d)),
     "partition": (1, 16, 1, lambda at, a, b, d: np.add.outer(ROWS, 8 * np.arange(8))),
     "too_wide": (8, 16, 1, lambda at, a, b, d: a[0] @ b.swapaxes(1, 2)),
-    "one_arrives": (1, 16, 1, lambda at, a, b, d: d * np.arange(1, 65)), "no_store_fence": (1, 32),
+    "one_arrives": (1, 16, 1, lambda at, a, b, d: d * (COLUMNS + 1)), "no_store_fence": (1, 32),
     "store_slots": (1, 16, 1, lambda at, a, b, d: d.reshape(128, 8, 8).swapaxes(0, 1)),
     "released_before_store": (1, 64, 1, lambda at, a, b, d: flat(d, at[1].view(np.float32))),
-    "no_refill_fence": (1, 64, 1, lambda at, a, b, d: flat(d, (words(at[0]) & 0x7FFF).reshape(4, 128, 8).max((0, 2)))),
+    "no_refill_fence": (1, 64, 1, lambda at, a, b, d: flat(d, most_of(at))),
     "combine": (1, 16, 1, lambda at, a, b, d: flat(d, (words(at[1])[:192] & 0xFF).reshape(6, 32).sum(0))),
     "all_lanes_issue": (1, 32),
     "scales_in_flight": (1, 16, 1, lambda at, a, b, d: d * (words(at[0])[:128, None] & 3)),
@@ -80,8 +90,8 @@ def blamed(name):
     """The numbers of the lines that the report has to name."""
     end = TEXT.index("\n}", BUGS[name][-1])
     inside = range(TEXT.count("\n", 0, BUGS[name][-1]), TEXT.count("\n", 0, end))
-    lines = enumerate(TEXT.splitlines())
-    return {n + 1 for n, line in lines if line.endswith(f"<- fault of {name}") or n in inside and line.endswith("<- fault")}
+    marks = ((n, line.partition("<- fault")[1:]) for n, line in enumerate(TEXT.splitlines()))
+    return {n + 1 for n, (mark, of) in marks if mark and (of == f" of {name}" or n in inside and not of)}
 
 
 @pytest.mark.parametrize("name", BUGS)

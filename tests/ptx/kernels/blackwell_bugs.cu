@@ -239,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(128) no_proxy_fence(const uint32_t*
 }
 
 // mlc-ai/TIRx-kernels pull request 19: A in tensor memory is written again while the product before may read it
-// DataRace: tcgen05.commit behind that product
+// DataRace: for its tcgen05.commit
 extern "C" __global__ void __launch_bounds__(192) one_slot(const uint32_t* a, const char* b, float* out) {
     RING
     START(128, 1, 128)
