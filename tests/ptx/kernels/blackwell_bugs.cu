@@ -6,45 +6,6 @@
 
 constexpr bool mended = MENDED;
 
-// Two stages of A and B, each 16 along k, and two accumulators: warp 4 loads, warp 5 multiplies, warps 0 to 3 read.
-#define RING \
-    __shared__ alignas(128) char left[2][A_BYTES], right[2][B_BYTES]; \
-    __shared__ uint64_t full[2], empty[2], ready[2], unused[2]; \
-    __shared__ uint32_t base; \
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-
-#define START(columns, releases, readers) \
-    if (warp == 4) alloc(address(&base), columns); \
-    if (threadIdx.x == 0) { \
-        for (int i = 0; i < 2; i++) init(&full[i], 1), init(&empty[i], releases), init(&ready[i], 1), init(&unused[i], readers); \
-        inits_done(); \
-    } \
-    __syncthreads(); \
-    uint32_t d = base, rows = d + (warp % 4 << 21);
-
-#define END(columns) \
-    __syncthreads(); \
-    if (warp == 4) dealloc(d, columns);
-
-#define EACH(i, count) _Pragma("unroll 1") for (int i = 0; i < count; i++)
-
-__device__ void produce(char (*left)[A_BYTES], char (*right)[B_BYTES], uint64_t* full, uint64_t* empty, const char* a, const char* b, int uses) {
-    EACH(use, uses) {
-        int stage = use % 2;
-        wait(&empty[stage], use / 2 + 1);
-        expect(&full[stage], A_BYTES + B_BYTES);
-        load(left[stage], a + use * A_BYTES, A_BYTES, &full[stage]);
-        load(right[stage], b + use * B_BYTES, B_BYTES, &full[stage]);
-    }
-}
-
-#define PRODUCE(uses) \
-    if (threadIdx.x == 128) produce(left, right, full, empty, a, b, uses);
-
-__device__ void put(const uint32_t* words, float* out, float factor = 1) {
-    for (int i = 0; i < 8; i++) out[i] = factor * __uint_as_float(words[i]);
-}
-
 // NVIDIA/cudnn-frontend issue 652: two accumulators share columns, and the epilogue gives them back before it has read
 // the last of these
 // DataRace: behind that one's tcgen05.wait

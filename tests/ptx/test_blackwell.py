@@ -1,5 +1,6 @@
-"""Bugs of Blackwell pipelines that people reported in public (kernels/blackwell_bugs.cu, where their origins
-stand): each is named at its line, and with the mend that its cure names it is silent and right."""
+"""Blackwell pipelines: bugs that people reported in public (kernels/blackwell_bugs.cu, which has their origins),
+each named at its line, and silent and right with the mend that its cure names; and what is right although it is
+unusual (kernels/blackwell_rights.cu)."""
 
 import re
 from functools import cache
@@ -13,17 +14,17 @@ import numba_deform as nd
 from numba_deform.engines import faults
 from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
 
-SOURCE = KERNELS / "blackwell_bugs.cu"
-TEXT = SOURCE.read_text()
-HEAD = r"// (\S+/\S+ (?:issue|pull request) \d+): (.*(?:\n// .*)*)\n// (\w+): (.*)\n"
-HEAD += r'extern "C" __global__ void .*?__launch_bounds__\((\d+)\) (\w+)\(const (\w+)'
-BUGS = {m[6]: (*m.groups(), m.end()) for m in re.finditer(HEAD, TEXT)}
+TEXT, RIGHTS_TEXT = ((KERNELS / f"blackwell_{name}.cu").read_text() for name in ("bugs", "rights"))
+ENTRY = r'extern "C" __global__ void .*?__launch_bounds__\((?P<threads>\d+)\) (?P<name>\w+)\(const (?P<a>\w+)'
+ORIGIN = r"// \S+/\S+ (?:issue|pull request) \d+: .*(?:\n// .*)*\n// (?P<fault>\w+): (?P<cure>.*)\n"
+BUGS = {m["name"]: m for m in re.finditer(ORIGIN + ENTRY, TEXT)}
+RIGHTS = {m["name"]: m for m in re.finditer(r"// .*\n" + ENTRY, RIGHTS_TEXT)}
 pytestmark = pytest.mark.skipif(not cuda_kernels.nvcc(), reason="nvcc compiles CUDA C++, and is not there")
 
 
 @cache
-def kernels(mended):
-    return nd.from_cuda(SOURCE, ["-arch=sm_100a", f"-DMENDED={int(mended)}"])
+def kernels(name, mended=False):
+    return nd.from_cuda(KERNELS / f"blackwell_{name}.cu", ["-arch=sm_100a", f"-DMENDED={int(mended)}"])
 
 
 def words(stored):
@@ -39,6 +40,10 @@ ROWS, COLUMNS, TILES = np.arange(128), np.arange(64), np.arange(4)[:, None, None
 
 def most_of(at):
     return (words(at[0]) & 0x7FFF).reshape(4, 128, 8).max((0, 2))
+
+
+def of_halves(x):
+    return x.astype(np.float32).astype(np.float16).astype(float)
 
 
 def twice(at, a, b, d):
@@ -67,47 +72,70 @@ CASES = {
     "one_phase_early": (4, 16), "nap": (1, 64),
     **dict.fromkeys(("commits_of_two", "leaves_early"), (2, 64, 2, lambda at, a, b, d: a @ b[0].T)),
     "arrives_twice": (2, 16, 1, lambda at, a, b, d: d[:, :, 0]),
+    "holes": (3, 16), "two_issuers": (2, 32), "one_wait": (3, 16), "cluster_scope": (3, 16),
+    **dict.fromkeys(("bare_commit", "many_commits", "polls", "issuer_waits", "elected"), (1, 64)),
+    "handed_on": (1, 32), "freed_beside_products": (2, 16), "freed_after_use": (1, 16, 1, twice),
+    "over_themselves": (2, 16, 1, lambda at, a, b, d: of_halves(d[0, :, :16]) @ b[1].T),
+    "read_twice": (2, 16, 1, lambda at, a, b, d: [d, d]),
+    "halves_of_lanes": (1, 16, 1, lambda at, a, b, d: d[0].reshape(2, 4, 16, 64).swapaxes(0, 1)),
+    "queue_for_columns": (1, 16, 1, lambda at, a, b, d: np.arange(96 * 8)),
+    "spilled": (1, 16, 1, lambda at, a, b, d: np.arange(128 * 8)),
+    "with_itself": (1, 32, 1, lambda at, a, b, d: a[0] @ a[0, :64].T),
+    "negated": (2, 16, 1, lambda at, a, b, d: d[0] - d[1]),
+    "four_accumulators": (2, 16, 1, lambda at, a, b, d: [a[i // 2] @ b[i % 2].T for i in range(4)]),
+    "rescaled": (3, 16, 1, lambda at, a, b, d: 4 * d[0] + 2 * d[1] + d[2]),
 }  # fmt: skip
 
 
-def run(name, mended, **how):
-    case = CASES.get(name, (1, 16))
+def run(kernel, head, **how):
+    """Run the kernel that has this head, and compare."""
+    case = CASES.get(head["name"], (1, 16))
     tiles, depth, grid, result = (*case, *(1, None)[len(case) - 2 :])
     random = np.random.default_rng(3)
     a, b = (random.standard_normal((tiles, n, depth)).astype(np.float16) for n in (128, 64))
-    plain = BUGS[name][6] == "uint32_t"
+    plain = head["a"] == "uint32_t"
     at = a.view(np.uint32).copy() if plain else np.concatenate([core_matrices(x) for x in a])
     at = at, np.concatenate([core_matrices(x) for x in b])
     a, b = a.astype(float), b.astype(float)
     want = a @ b.swapaxes(1, 2)
     want = np.asarray(want if result is None else result(at, a, b, want), np.float32)
     out = np.full(want.shape, np.nan, np.float32)
-    nd.simulate(kernels(mended)[name], grid, int(BUGS[name][4]), [*at, out], **how)
+    nd.simulate(kernel, grid, int(head["threads"]), [*at, out], **how)
     np.testing.assert_allclose(out, want, atol=1e-4)
+
+
+def run_bug(name, mended, **how):
+    run(kernels("bugs", mended)[name], BUGS[name], **how)
+
+
+@pytest.mark.parametrize("name", RIGHTS)
+def test_right(name):
+    run(kernels("rights")[name], RIGHTS[name])
+    run(kernels("rights")[name], RIGHTS[name], landing="random", schedules=2)
 
 
 def blamed(name):
     """The numbers of the lines that the report has to name."""
-    end = TEXT.index("\n}", BUGS[name][-1])
-    inside = range(TEXT.count("\n", 0, BUGS[name][-1]), TEXT.count("\n", 0, end))
+    start = BUGS[name].end()
+    inside = range(*(TEXT.count("\n", 0, place) for place in (start, TEXT.index("\n}", start))))
     marks = ((n, line.partition("<- fault")[1:]) for n, line in enumerate(TEXT.splitlines()))
     return {n + 1 for n, (mark, of) in marks if mark and (of == f" of {name}" or n in inside and not of)}
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_bug_is_named(name):
-    with pytest.raises(getattr(faults, BUGS[name][2])) as caught:
-        run(name, False)
+    with pytest.raises(getattr(faults, BUGS[name]["fault"])) as caught:
+        run_bug(name, False)
     fault = caught.value
-    assert BUGS[name][3] in fault.cure, str(fault)
-    lines = {int(n) for n in re.findall(rf"{SOURCE.name}:(\d+)", f"{fault.where} {fault.source} {fault.cure}")}
-    assert lines & blamed(name), str(fault)
+    assert BUGS[name]["cure"] in fault.cure, str(fault)
+    said = f"{fault.where} {fault.source} {fault.cure}"
+    assert {int(n) for n in re.findall(r"blackwell_bugs.cu:(\d+)", said)} & blamed(name), str(fault)
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_mend_is_one(name):
-    run(name, True)
-    run(name, True, landing="random", schedules=2)
+    run_bug(name, True)
+    run_bug(name, True, landing="random", schedules=2)
 
 
 @pytest.mark.full
@@ -115,4 +143,4 @@ def test_mend_is_one(name):
 def test_bug_is_found_in_any_order(name):
     for seed in range(6):
         with pytest.raises(faults.SimFault):
-            run(name, False, landing="random", seed=seed)
+            run_bug(name, False, landing="random", seed=seed)
