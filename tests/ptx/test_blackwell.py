@@ -1,6 +1,6 @@
-"""Blackwell pipelines: bugs that people reported in public (kernels/blackwell_bugs.cu, which has their origins),
-each named at its line, and silent and right with the mend that its cure names; and what is right although it is
-unusual (kernels/blackwell_rights.cu)."""
+"""Blackwell pipelines: bugs that people reported in public (kernels/blackwell_bugs.cu, with origins),
+each named at its line, and silent and right with the mend that its cure names; and what is right although it
+is unusual (kernels/blackwell_rights.cu)."""
 
 import re
 from functools import cache
@@ -16,7 +16,7 @@ from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
 
 TEXT, RIGHTS_TEXT = ((KERNELS / f"blackwell_{name}.cu").read_text() for name in ("bugs", "rights"))
 ENTRY = r'extern "C" __global__ void .*?__launch_bounds__\((?P<threads>\d+)\) (?P<name>\w+)\(const (?P<a>\w+)'
-ORIGIN = r"// \S+/\S+ (?:issue|pull request) \d+: .*(?:\n// .*)*\n// (?P<fault>\w+): (?P<cure>.*)\n"
+ORIGIN = r"// (?:\S+/\S+ (?:issue|pull request) \d+|our own): .*(?:\n// .*)*\n// (?P<fault>\w+): (?P<cure>.*)\n"
 BUGS = {m["name"]: m for m in re.finditer(ORIGIN + ENTRY, TEXT)}
 RIGHTS = {m["name"]: m for m in re.finditer(r"// .*\n" + ENTRY, RIGHTS_TEXT)}
 pytestmark = pytest.mark.skipif(not cuda_kernels.nvcc(), reason="nvcc compiles CUDA C++, and is not there")
@@ -40,6 +40,10 @@ ROWS, COLUMNS, TILES = np.arange(128), np.arange(64), np.arange(4)[:, None, None
 
 def most_of(at):
     return (words(at[0]) & 0x7FFF).reshape(4, 128, 8).max((0, 2))
+
+
+def low_rows(d):
+    return np.repeat(d[0, :64].reshape(4, 1, 16, 64), 2, 1).reshape(128, 64)
 
 
 def of_halves(x):
@@ -72,6 +76,9 @@ CASES = {
     "one_phase_early": (4, 16), "nap": (1, 64),
     **dict.fromkeys(("commits_of_two", "leaves_early"), (2, 64, 2, lambda at, a, b, d: a @ b[0].T)),
     "arrives_twice": (2, 16, 1, lambda at, a, b, d: d[:, :, 0]),
+    "scaled_in_place": (1, 16, 1, twice), "two_add_up": (1, 32), "waited_for_by_one": (2, 16),
+    "freed_in_flight": (2, 16, 1, lambda at, a, b, d: d[0]),
+    "rows_of_128": (1, 16, 1, lambda at, a, b, d: np.where(ROWS[:, None] % 32 < 16, low_rows(d), np.nan)),
     "holes": (3, 16), "two_issuers": (2, 32), "one_wait": (3, 16), "cluster_scope": (3, 16),
     **dict.fromkeys(("bare_commit", "many_commits", "polls", "issuer_waits", "elected"), (1, 64)),
     "handed_on": (1, 32), "freed_beside_products": (2, 16), "freed_after_use": (1, 16, 1, twice),
@@ -117,7 +124,7 @@ def test_right(name):
 def blamed(name):
     """The numbers of the lines that the report has to name."""
     start = BUGS[name].end()
-    inside = range(*(TEXT.count("\n", 0, place) for place in (start, TEXT.index("\n}", start))))
+    inside = range(*(TEXT.count("\n", 0, place) for place in (start, TEXT.index("\n}", start) + 1)))
     marks = ((n, line.partition("<- fault")[1:]) for n, line in enumerate(TEXT.splitlines()))
     return {n + 1 for n, (mark, of) in marks if mark and (of == f" of {name}" or n in inside and not of)}
 

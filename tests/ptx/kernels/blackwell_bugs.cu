@@ -1,5 +1,5 @@
-// Bugs of Blackwell pipelines that people reported in public, each in a small kernel of our own (nobody's code). Each
-// comment says where to read of it, what is wrong, the fault that has to be named and words of its cure; the line to
+// Bugs of Blackwell pipelines that people reported in public, each in a small kernel of our own (nobody's code), and a
+// few of our own at the end. Each comment says where to read of it, what is wrong, the fault that has to be named and words of its cure; the line to
 // blame ends in "<- fault". With -DMENDED=1 each is as it was mended, or as the cure says. By PTX's text: never run on
 // hardware.
 #include "blackwell.cuh"
@@ -1016,4 +1016,189 @@ extern "C" __global__ void __launch_bounds__(128) bytes_of_two(const char* a, co
     before();
     __syncthreads();
     if (warp == 0) dealloc(base, 64);
+}
+
+// our own: one lane waits for the product, and its warp reads
+// TensorInFlight: Put __syncwarp() behind the wait
+extern "C" __global__ void __launch_bounds__(192) waited_for_by_one(const char* a, const char* b, float* out) {
+    RING
+    START(64, 1, 4)
+    PRODUCE(2)
+    if (threadIdx.x == 160) {
+        EACH(tile, 2) {
+            wait(&unused[0], tile + 1);
+            after();
+            wait(&full[tile], 0);
+            multiply(d, address(left[tile]), address(right[tile]), 0);
+            commit(&ready[0]);
+        }
+    } else if (warp < 4) {
+        EACH(tile, 2) {
+            if (lane == 0) wait(&ready[0], tile);
+            if (mended) __syncwarp();
+            after();
+            take(rows, out + (tile * 128 + threadIdx.x) * 64);  // <- fault
+            before();
+            __syncwarp();
+            if (lane == 0) arrive(&unused[0]);
+        }
+    }
+    END(64)
+}
+
+// our own: sums are stored again before the load of them is over, in the same warp
+// TensorInFlight: Call tcgen05.wait::ld between the two
+extern "C" __global__ void __launch_bounds__(192) scaled_in_place(const char* a, const char* b, float* out) {
+    RING
+    START(64, 1, 128)
+    PRODUCE(1)
+    if (threadIdx.x == 160) {
+        wait(&full[0], 0);
+        multiply(d, address(left[0]), address(right[0]), 0);
+        commit(&ready[0]);
+    } else if (warp < 4) {
+        wait(&ready[0], 0);
+        after();
+        EACH(column, 8) {
+            uint32_t words[8];
+            read(rows + column * 8, words);
+            if (mended) loaded();
+            for (int i = 0; i < 8; i++) words[i] = __float_as_uint(2 * __uint_as_float(words[i]));
+            write(rows + column * 8, words);  // <- fault
+        }
+        stored();
+        take(rows, out + threadIdx.x * 64);
+        before();
+    }
+    END(64)
+}
+
+// our own: two threads add their products to one accumulator, and the second waits for nothing
+// TensorInFlight: Put tcgen05.commit behind it
+extern "C" __global__ void __launch_bounds__(192) two_add_up(const char* a, const char* b, float* out) {
+    RING
+    START(64, 1, 1)
+    PRODUCE(2)
+    if (threadIdx.x == 160) {
+        wait(&full[0], 0);
+        multiply(d, address(left[0]), address(right[0]), 0);
+        if (mended) commit(&unused[1]), wait(&unused[1], 0);
+        before();
+        arrive(&ready[1]);
+    } else if (threadIdx.x == 0) {
+        wait(&ready[1], 0);
+        after();
+        wait(&full[1], 0);
+        multiply(d, address(left[1]), address(right[1]), 1);  // <- fault
+        commit(&ready[0]);
+    }
+    __syncwarp();
+    if (warp < 4) {
+        wait(&ready[0], 0);
+        after();
+        take(rows, out + threadIdx.x * 64);
+        before();
+    }
+    END(64)
+}
+
+// our own: a product of 64 rows is read as if it had 128
+// UninitialisedRead: compare lanes and columns
+extern "C" __global__ void __launch_bounds__(192) rows_of_128(const char* a, const char* b, float* out) {
+    RING
+    START(64, 1, 128)
+    PRODUCE(1)
+    if (threadIdx.x == 160) {
+        wait(&full[0], 0);
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, 0, 0; tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, p; }" ::"r"(d), "l"(descriptor(address(left[0]))), "l"(descriptor(address(right[0]))), "r"(F16_64 - (4 << 24)) : "memory");
+        commit(&ready[0]);
+    } else if (warp < 4) {
+        uint32_t words[8];
+        wait(&ready[0], 0);
+        after();
+        if (!mended) take(rows, out + threadIdx.x * 64);  // <- fault
+        else EACH(column, 16) {
+            asm volatile("tcgen05.ld.sync.aligned.16x64b.x2.b32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(rows + column * 4) : "memory");
+            loaded();
+            int row = warp * 32 + lane / 4 + 8 * (lane % 2);
+            for (int i = 0; i < 2; i++) out[row * 64 + column * 4 + 2 * i + lane / 2 % 2] = __uint_as_float(words[i]);
+        }
+        before();
+    }
+    END(64)
+}
+
+// our own: D of a product lies over its A
+// TensorInFlight: Give D columns that A does not have
+extern "C" __global__ void __launch_bounds__(192) over_its_factor(const uint32_t* a, const char* b, float* out) {
+    RING
+    START(128, 1, 128)
+    if (threadIdx.x == 160) {
+        expect(&full[0], B_BYTES);
+        load(right[0], b, B_BYTES, &full[0]);
+        wait(&full[0], 0);
+        wait(&unused[0], 0);
+        after();
+        multiply_tensor(d, d + (mended ? 64 : 56), address(right[0]));  // <- fault
+        commit(&ready[0]);
+    } else if (warp < 4) {
+        uint32_t words[8];
+        for (int i = 0; i < 8; i++) words[i] = a[threadIdx.x * 8 + i];
+        write(rows + (mended ? 64 : 56), words);
+        stored();
+        before();
+        arrive(&unused[0]);
+        wait(&ready[0], 0);
+        after();
+        take(rows, out + threadIdx.x * 64);
+        before();
+    }
+    END(128)
+}
+
+// our own: a lane waits until all have read, and its warp frees
+// DataRace: Put __syncwarp() behind the wait
+extern "C" __global__ void __launch_bounds__(192) freed_by_one(const char* a, const char* b, float* out) {
+    RING
+    START(64, 1, 4)
+    PRODUCE(1)
+    if (threadIdx.x == 160) {
+        wait(&full[0], 0);
+        multiply(d, address(left[0]), address(right[0]), 0);
+        commit(&ready[0]);
+    } else if (warp < 4) {
+        wait(&ready[0], 0);
+        after();
+        take(rows, out + threadIdx.x * 64);
+        before();
+        __syncwarp();
+        if (lane == 0) arrive(&unused[0]);
+        if (warp) return;
+        if (lane == 0) wait(&unused[0], 0);
+        if (mended) __syncwarp();
+        dealloc(d, 64);  // <- fault
+    }
+}
+
+// our own: columns are freed while a product that nobody reads is on its way
+// TensorInFlight: Wait on ready[1]
+extern "C" __global__ void __launch_bounds__(192) freed_in_flight(const char* a, const char* b, float* out) {
+    RING
+    START(128, 1, 128)
+    PRODUCE(2)
+    if (threadIdx.x == 160) {
+        EACH(tile, 2) {
+            wait(&full[tile], 0);
+            multiply(d + tile * 64, address(left[tile]), address(right[tile]), 0);
+            commit(&ready[tile]);
+        }
+        if (mended) wait(&ready[1], 0);
+    } else if (warp < 4) {
+        wait(&ready[0], 0);
+        after();
+        take(rows, out + threadIdx.x * 64);
+        before();
+    }
+    __syncthreads();
+    if (warp == 4) dealloc(d, 128);  // <- fault
 }

@@ -70,6 +70,12 @@ class Access(NamedTuple):
         return (self.columns.start <= other.columns.start and other.columns.stop <= self.columns.stop
                 and {*self.lanes} >= {*other.lanes})  # fmt: skip
 
+    @property
+    def threads(self):
+        """Those that execute it: a product's one, or a warp, of which each lane has to know what was before."""
+        first = self.thread.tid // 32 * 32
+        return [self.thread] if self.kind == "mma" else self.thread.block.threads[first : first + 32]
+
     def is_over(self, thread):
         return thread.seen[self.pipe.component] >= self.number
 
@@ -78,8 +84,8 @@ class Access(NamedTuple):
         accumulator follow each other as they are issued (PTX 9.7.16.6.2)."""
         same = self.kind == later.kind == "mma" and self.thread is later.thread
         pipelined = same and (self.what, self.columns) == (later.what, later.columns)
-        frees = later.kind == "dealloc" and self.pipe.is_used(later.thread, self.number)
-        return pipelined or frees or self.is_over(later.thread)
+        used = later.kind == "dealloc" and all(self.pipe.is_used(t, self.number) for t in later.threads)
+        return pipelined or used or all(map(self.is_over, later.threads))
 
 
 class Allocation(NamedTuple):

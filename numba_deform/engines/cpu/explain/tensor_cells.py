@@ -23,31 +23,36 @@ def unwritten_cell(memory, access):
 def cells_in_flight(access, before, replaced=None):
     """The fault of an access to cells that ``before`` may still be at work on. ``replaced``, if it reads what
     that writes: (the writes before it, Pipes that have read what these wrote, its issuer's clock)."""
-    thread, issuer, wait = access.thread, before.thread, WAITS.get(before.kind)
+    thread = next((t for t in access.threads if not before.is_over(t)), access.thread)
+    issuer, wait, reads = before.thread, WAITS.get(before.kind), thread.block.tensor_memory.reads
     if replaced and access.pipe not in replaced[1] and thread.seen[issuer.tid] < replaced[2]:
         for meant in replaced[0]:
             if meant.is_over(thread):
                 return _written_too_early(access, before, meant)
     who = "it" if issuer is thread else thread.describe_tid(issuer.block, issuer.tid)
-    verb = "reads" if before.kind == "ld" else "writes"
+    verb = "reads" if any(before is read for read in reads) else "writes"
     what = f"{access.what} of cells that {who} {verb} by {before.what} at {thread.at(before.site)}"
+    kind, cure = faults.TensorInFlight, None
     if wait and before.is_over(issuer):
+        kind, what = faults.DataRace, f"{what}; nothing orders that before this"
         cure = "Have both sides meet behind that one's tcgen05.wait: by tcgen05.fence::before_thread_sync, a "
         cure += "barrier, tcgen05.fence::after_thread_sync."
-        what += "; nothing orders that before this"
         released = thread.last_wait and thread.last_wait.barrier
         if released in issuer.arrivals:
             cure = f"Let {who} arrive on {released.name} behind that one's tcgen05.wait, not at "
             cure += f"{thread.at(issuer.arrivals[released])}; or wait here for a later arrival."
-        return thread.fault_at(faults.DataRace, what, access.site, cure=cure)
-    fault = thread.fault_at(faults.TensorInFlight, what, access.site)
-    if wait:
+    elif wait:
         same = issuer.warp == thread.warp
         where = "between the two" if same else "in that warp behind it, and meet that warp, before this"
-        fault.cure = f"Call {wait} {where}."
+        cure = f"Call {wait} {where}."
     elif access.kind == "mma" and before.site == access.site and issuer is not thread:
-        fault.cure = "Let one thread issue it, say that of elect.sync: each that executes it issues a product."
-    else:
+        cure = "Let one thread issue it, say that of elect.sync: each that executes it issues a product."
+    elif before.site == access.site and verb == "reads":
+        cure = "Give D columns that A does not have."
+    if mate := next(filter(before.is_over, access.threads), None):
+        cure = f"Put __syncwarp() behind the wait of thread {mate.tid}, or let all lanes of its warp wait."
+    fault = thread.fault_at(kind, what, access.site, cure=cure)
+    if cure is None:
         _wait_for_product(fault, thread, before.pipe, before.number)
         if access.kind == "mma":
             fault.cure += " Whoever reads that product has to be waited for as well."
