@@ -79,6 +79,8 @@ CASES = {
     "scaled_in_place": (1, 16, 1, twice), "two_add_up": (1, 32), "waited_for_by_one": (2, 16),
     "freed_in_flight": (2, 16, 1, lambda at, a, b, d: d[0]),
     "rows_of_128": (1, 16, 1, lambda at, a, b, d: np.where(ROWS[:, None] % 32 < 16, low_rows(d), np.nan)),
+    **dict.fromkeys(("relaxed", "no_fence_after", "no_fence_before"), (5, 16)),
+    "relaxed_numbers": (1, 16, 1, lambda at, a, b, d: d[0, :, 0].sum(keepdims=True)),
     "holes": (3, 16), "two_issuers": (2, 32), "one_wait": (3, 16), "cluster_scope": (3, 16),
     **dict.fromkeys(("bare_commit", "many_commits", "polls", "issuer_waits", "elected"), (1, 64)),
     "handed_on": (1, 32), "freed_beside_products": (2, 16), "freed_after_use": (1, 16, 1, twice),

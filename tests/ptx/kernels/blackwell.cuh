@@ -53,6 +53,15 @@ __device__ void write_one(uint32_t at, uint32_t word) {
     __syncthreads(); \
     if (warp == 4) dealloc(d, columns);
 
+// Relaxed ones, which order nothing that is not between tcgen05.fence::before_thread_sync and ::after_thread_sync.
+__device__ void arrive_relaxed(uint64_t* bar) {
+    asm volatile("mbarrier.arrive.relaxed.cluster.shared::cta.b64 _, [%0];" ::"r"(address(bar)) : "memory");
+}
+
+__device__ void wait_relaxed(uint64_t* bar, uint32_t parity) {
+    asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(address(bar)), "r"(parity & 1) : "memory");
+}
+
 #define EACH(i, count) _Pragma("unroll 1") for (int i = 0; i < count; i++)
 
 __device__ void produce(char (*left)[A_BYTES], char (*right)[B_BYTES], uint64_t* full, uint64_t* empty, const char* a, const char* b, int uses) {

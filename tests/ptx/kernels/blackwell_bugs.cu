@@ -8,7 +8,7 @@ constexpr bool mended = MENDED;
 
 // NVIDIA/cudnn-frontend issue 652: two accumulators share columns, and the epilogue gives them back before it has read
 // the last of these
-// DataRace: behind that one's tcgen05.wait
+// DataRace: behind that one's tcgen05.wait;
 extern "C" __global__ void __launch_bounds__(192) overlapping(const char* a, const char* b, float* out) {
     RING
     START(128, 1, 128)
@@ -1201,4 +1201,106 @@ extern "C" __global__ void __launch_bounds__(192) freed_in_flight(const char* a,
     }
     __syncthreads();
     if (warp == 4) dealloc(d, 128);  // <- fault
+}
+
+// our own: a relaxed wait for a product, and no tcgen05.fence behind it
+// TensorInFlight: Put tcgen05.fence::after_thread_sync between
+extern "C" __global__ void __launch_bounds__(192) no_fence_after(const char* a, const char* b, float* out) {
+    RING
+    START(128, 1, 128)
+    PRODUCE(5)
+    if (threadIdx.x == 160) {
+        EACH(tile, 5) {
+            wait_relaxed(&unused[tile % 2], tile / 2 + 1);
+            after();
+            wait(&full[tile % 2], tile / 2);
+            multiply(d + tile % 2 * 64, address(left[tile % 2]), address(right[tile % 2]), 0);
+            commit(&empty[tile % 2]);
+            commit(&ready[tile % 2]);
+        }
+    } else if (warp < 4) {
+        EACH(tile, 5) {
+            wait_relaxed(&ready[tile % 2], tile / 2);
+            if (mended) after();
+            take(rows + tile % 2 * 64, out + (tile * 128 + threadIdx.x) * 64);  // <- fault
+            before();
+            arrive_relaxed(&unused[tile % 2]);
+        }
+    }
+    END(128)
+}
+
+// our own: an accumulator is given back by a relaxed arrival, and no tcgen05.fence before it
+// DataRace: tcgen05.wait and tcgen05.fence::before_thread_sync
+extern "C" __global__ void __launch_bounds__(192) no_fence_before(const char* a, const char* b, float* out) {
+    RING
+    START(128, 1, 128)
+    PRODUCE(5)
+    if (threadIdx.x == 160) {
+        EACH(tile, 5) {
+            wait_relaxed(&unused[tile % 2], tile / 2 + 1);
+            after();
+            wait(&full[tile % 2], tile / 2);
+            multiply(d + tile % 2 * 64, address(left[tile % 2]), address(right[tile % 2]), 0);  // <- fault
+            commit(&empty[tile % 2]);
+            commit(&ready[tile % 2]);
+        }
+    } else if (warp < 4) {
+        EACH(tile, 5) {
+            wait_relaxed(&ready[tile % 2], tile / 2);
+            after();
+            take(rows + tile % 2 * 64, out + (tile * 128 + threadIdx.x) * 64);
+            if (mended) before();
+            arrive_relaxed(&unused[tile % 2]);
+        }
+    }
+    END(128)
+}
+
+// our own: a relaxed wait for what TMA loads
+// InFlightRead: Leave out .relaxed
+extern "C" __global__ void __launch_bounds__(192) relaxed_load(const char* a, const char* b, float* out) {
+    RING
+    START(64, 1, 128)
+    PRODUCE(1)
+    if (threadIdx.x == 160) {
+        if (mended) wait(&full[0], 0);
+        else wait_relaxed(&full[0], 0);  // <- fault
+        multiply(d, address(left[0]), address(right[0]), 0);
+        commit(&ready[0]);
+    } else if (warp < 4) {
+        wait(&ready[0], 0);
+        after();
+        take(rows, out + threadIdx.x * 64);
+        before();
+    }
+    END(64)
+}
+
+// our own: numbers in shared memory are given on by a relaxed arrival, which gives tensor memory on alone
+// DataRace: Put a barrier
+extern "C" __global__ void __launch_bounds__(192) relaxed_numbers(const char* a, const char* b, float* out) {
+    RING
+    __shared__ float sums[128];
+    START(64, 1, 128)
+    PRODUCE(1)
+    if (threadIdx.x == 160) {
+        wait(&full[0], 0);
+        multiply(d, address(left[0]), address(right[0]), 0);
+        commit(&ready[0]);
+        wait(&unused[0], 0);
+        float sum = 0;
+        for (int i = 0; i < 128; i++) sum += sums[i];  // <- fault
+        out[0] = sum;
+    } else if (warp < 4) {
+        wait(&ready[0], 0);
+        after();
+        uint32_t word = read_one(rows);
+        loaded();
+        sums[threadIdx.x] = __uint_as_float(word);
+        before();
+        if (mended) arrive(&unused[0]);
+        else arrive_relaxed(&unused[0]);
+    }
+    END(64)
 }

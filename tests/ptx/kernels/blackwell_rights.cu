@@ -527,3 +527,29 @@ extern "C" __global__ void __launch_bounds__(192) freed_after_use(const char* a,
     }
     END(64)
 }
+
+// As PTX shows it: relaxed arrivals and waits, and fences of tcgen05.
+extern "C" __global__ void __launch_bounds__(192) relaxed(const char* a, const char* b, float* out) {
+    RING
+    START(128, 1, 128)
+    PRODUCE(5)
+    if (threadIdx.x == 160) {
+        EACH(tile, 5) {
+            wait_relaxed(&unused[tile % 2], tile / 2 + 1);
+            after();
+            wait(&full[tile % 2], tile / 2);
+            multiply(d + tile % 2 * 64, address(left[tile % 2]), address(right[tile % 2]), 0);
+            commit(&empty[tile % 2]);
+            commit(&ready[tile % 2]);
+        }
+    } else if (warp < 4) {
+        EACH(tile, 5) {
+            wait_relaxed(&ready[tile % 2], tile / 2);
+            after();
+            take(rows + tile % 2 * 64, out + (tile * 128 + threadIdx.x) * 64);
+            before();
+            arrive_relaxed(&unused[tile % 2]);
+        }
+    }
+    END(128)
+}

@@ -39,8 +39,9 @@ def cells_in_flight(access, before, replaced=None):
         cure += "barrier, tcgen05.fence::after_thread_sync."
         released = thread.last_wait and thread.last_wait.barrier
         if released in issuer.arrivals:
-            cure = f"Let {who} arrive on {released.name} behind that one's tcgen05.wait, not at "
-            cure += f"{thread.at(issuer.arrivals[released])}; or wait here for a later arrival."
+            fence = " and tcgen05.fence::before_thread_sync" * bool(thread.pipes_heard)  # of relaxed waits
+            cure = f"Let {who} arrive on {released.name}, at {thread.at(issuer.arrivals[released])}, behind "
+            cure += f"that one's tcgen05.wait{fence}; or wait here for a later arrival."
     elif wait:
         same = issuer.warp == thread.warp
         where = "between the two" if same else "in that warp behind it, and meet that warp, before this"
@@ -49,7 +50,9 @@ def cells_in_flight(access, before, replaced=None):
         cure = "Let one thread issue it, say that of elect.sync: each that executes it issues a product."
     elif before.site == access.site and verb == "reads":
         cure = "Give D columns that A does not have."
-    if mate := next(filter(before.is_over, access.threads), None):
+    if thread.pipes_heard.get(before.pipe.component, 0) >= before.number:
+        cure = "Put tcgen05.fence::after_thread_sync between the relaxed wait for that and this."
+    elif mate := next(filter(before.is_over, access.threads), None):
         cure = f"Put __syncwarp() behind the wait of thread {mate.tid}, or let all lanes of its warp wait."
     fault = thread.fault_at(kind, what, access.site, cure=cure)
     if cure is None:

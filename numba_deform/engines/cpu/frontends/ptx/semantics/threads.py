@@ -8,6 +8,7 @@ import struct
 
 from ......device.ptx import cpu
 from ..... import faults
+from ....async_units import relaxed_barriers
 from ....async_units.warp_mma import converged
 from ....memory.cluster_memory import RANK
 from ... import threads
@@ -57,6 +58,25 @@ def barrier_wait(address, value, by_parity, suspend, cluster):
     if done and cluster:
         thread.acquire(thread.block.barriers.live[address].released_far)
     return done
+
+
+@kernel_function
+def relaxed_arrival(address, *how):
+    thread = cpu()
+    barrier = thread.block.barriers.find(thread, address)
+    return relaxed_barriers.arrive(thread, barrier, lambda: barrier_arrive(address, *how))
+
+
+@kernel_function
+def relaxed_wait(address, *how):
+    thread = cpu()
+    barrier = thread.block.barriers.find(thread, address)
+    return relaxed_barriers.wait(thread, barrier, lambda: barrier_wait(address, *how))
+
+
+@kernel_function
+def tcgen05_fence(is_before):
+    (relaxed_barriers.fence_before if is_before else relaxed_barriers.fence_after)(cpu())
 
 
 @kernel_function
