@@ -229,7 +229,7 @@ class MBarrier:
         """Something of this phase comes after all that the clocks ``seen`` cover."""
         self.unfollowed = {t: of for t, of in self.unfollowed.items() if seen[t] < of[0]}
 
-    def arrive(self, thread, count, complete=True, relaxed=False):
+    def arrive(self, thread, count, complete=True):
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
         if self.dropped.get(thread.tid, (self.phase,))[0] < self.phase:
@@ -244,11 +244,8 @@ class MBarrier:
         if not complete:
             after = thread.clock + 1, thread.site()  # the thread's own clock after it
             self.unfollowed = {**self.unfollowed, thread.tid: after}
-        if relaxed:  # it hands on nothing, and yet comes after the thread's waits
-            self.is_sure = False
-        else:
-            maximum(self.gathered, thread.clocks, out=self.gathered)
-        if thread.foreign and not relaxed:
+        maximum(self.gathered, thread.clocks, out=self.gathered)
+        if thread.foreign:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
         if self.came[thread.tid] and self in thread.arrivals:
             pair = thread.arrivals[self], thread.here(), self.came[thread.tid]

@@ -4,8 +4,9 @@ PTX's text: it has never run beside hardware.
 
 Loads, stores, copies and products are asynchronous. Each is number n of its ``Pipe``, which has an entry in the
 block's vector clocks: who reads n there knows that it is over. Loads and stores are over for who has executed
-``tcgen05.wait``, or used what was loaded; copies and products for who has waited on the mbarrier of a
-``tcgen05.commit``. Two blocks of a pair (``cta_group::2``) have tensor memory each, and operations on both.
+``tcgen05.wait``; copies and products for who has waited on the mbarrier of a ``tcgen05.commit``. That all lanes
+have used what they loaded is enough to free its columns, and not to write them (register dependency,
+9.7.16.6.4.5). Two blocks of a pair (``cta_group::2``) have tensor memory each, and operations on both.
 """
 
 import functools
@@ -33,17 +34,22 @@ def split_address(address):
 
 class Pipe:
     """Asynchronous operations of one kind, by one warp or thread. ``commits``: (the last number that one is
-    for, its barrier, its site)."""
+    for, its barrier, its site). ``used``: {number of a load: {thread that has used its part: clock}}."""
 
     def __init__(self, block):
         self.component, self.number = block.new_component(), 1
-        self.commits, self.copies = [], []
+        self.commits, self.copies, self.used = [], [], {}
 
     def finish(self, threads, number=None):
         """All that was issued so far, or up to a number, is over for these threads."""
         number = self.number - 1 if number is None else number
         for thread in threads:
             thread.seen[self.component] = max(thread.seen[self.component], number)
+
+    def is_used(self, thread, number):
+        """Whether all lanes have used what load ``number`` brought, as far as a thread knows."""
+        used = self.used.get(number, ())
+        return len(used) == 32 and all(thread.seen[tid] >= used[tid] for tid in used)
 
 
 class Access(NamedTuple):
@@ -66,6 +72,12 @@ class Access(NamedTuple):
         return (self.columns.start <= other.columns.start and other.columns.stop <= self.columns.stop
                 and {*self.lanes} >= {*other.lanes})  # fmt: skip
 
+    @property
+    def threads(self):
+        """Those that execute it: a product's one, or a warp, of which each lane has to know what was before."""
+        first = self.thread.tid // 32 * 32
+        return [self.thread] if self.kind in ("mma", "cp") else self.thread.block.threads[first : first + 32]
+
     def is_over(self, thread):
         return thread.knows_shared(self.thread.block, self.pipe.component, self.number)
 
@@ -76,7 +88,8 @@ class Access(NamedTuple):
         kinds = (self.kind, later.kind) if self.thread is later.thread else ()
         pipelined = kinds == ("mma", "mma") and (self.what, self.columns) == (later.what, later.columns)
         pipelined |= "cp" in kinds and {*kinds} <= {"cp", "mma"}
-        return pipelined or self.is_over(later.thread)
+        used = later.kind == "dealloc" and all(self.pipe.is_used(t, self.number) for t in later.threads)
+        return pipelined or used or all(map(self.is_over, later.threads))
 
 
 class Allocation(NamedTuple):
@@ -96,6 +109,7 @@ class TensorMemory:
         self.cells = np.zeros((LANES, COLUMNS), np.uint32)
         self.writer = np.zeros((LANES, COLUMNS), np.int64)  # number of the Access that wrote a cell last
         self.writes, self.reads, self.count = {}, [], 0
+        self.replaced = {}  # number of an Access that wrote -> (those it replaced, Pipes that read these, when)
         self.pipes = {}
 
     def pipe(self, kind, owner):
@@ -232,14 +246,19 @@ class TensorMemory:
     def access(self, access, reads=False, writes=False):
         """Have an access judged, and noted."""
         self._check_inside(access)
-        self._check(access, reads, writes)
+        earlier = self._check(access, reads, writes)
         if writes:
+            readers = {read.pipe for read in self.reads if read.overlaps(access)}
+            was = self.replaced.get(earlier[0] if earlier else 0) if reads else None  # a sum is what it was
+            made = [self.writes[n] for n in earlier], readers, access.thread.clock
+            self.replaced[self.count + 1] = was or made
             self.reads = [read for read in self.reads if not access.covers(read)]
             self.count += 1
             self.writes[self.count] = access
             self.writer[access.lanes, access.columns] = self.count
             if len(self.writes) > MANY:
                 self.writes = {n: self.writes[n] for n in np.unique(self.writer).tolist() if n}
+                self.replaced = {n: self.replaced[n] for n in self.writes}
         else:
             again = access.pipe, access.lanes, access.columns
             self.reads = [r for r in self.reads if (r.pipe, r.lanes, r.columns) != again] + [access]
@@ -254,15 +273,19 @@ class TensorMemory:
         raise access.thread.fault_at(faults.TensorMemoryMisuse, what, access.site, cure=cure)
 
     def _check(self, access, reads=False, writes=False):
-        for number in np.unique(self.writer[access.lanes, access.columns]).tolist():
+        """The numbers of those that wrote these cells."""
+        numbers = np.unique(self.writer[access.lanes, access.columns]).tolist()
+        for number in numbers:
             before = self.writes.get(number)
             if before is None and reads:
                 raise self.block.explain.unwritten_cell(self, access)
             if before and not before.goes_before(access):
-                raise self.block.explain.cells_in_flight(access, before)
+                replaced = self.replaced[number] if reads else None
+                raise self.block.explain.cells_in_flight(access, before, replaced)
         for read in self.reads if writes else ():
             if read.overlaps(access) and not read.goes_before(access):
                 raise self.block.explain.cells_in_flight(access, read)
+        return [n for n in numbers if n]
 
     # --- loads and stores -------------------------------------------------------------------------------
     def load(self, thread, address, shape, count, packed, split):

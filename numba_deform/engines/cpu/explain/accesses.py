@@ -10,7 +10,7 @@ from .groups import explain_copy, explain_group, released_in_flight
 from .race_causes import RELAXED, race, relaxed_arrival
 from .refills import far_refill, refill_fault, release_of, too_early, verb_of, waited_too_early
 from .source_causes import carved
-from .tensor_cells import is_tensor_product, released_by_arrival
+from .tensor_cells import read_by_product, released_by_arrival, tensor_pipe
 
 OVERLAP = "If each store should have a place of its own, correct that; or let one thread issue it. Otherwise: "
 LOOKS = 50  # of one who waits for others, in vain: each block has had its turn
@@ -265,10 +265,10 @@ def _read_by_copy(thread, r, copy, name, what):
     alone = len(thread.block.cluster.blocks) == 1  # else the reader's block is that of the barrier
     who = f"that {thread.describe_tid(r.block, r.tid)} " if alone else ""
     by_product = r.owner in [group.component for group in r.block.warpgroups.values()]
-    thing = "product" if by_product else "copy"
+    thing = "product" if by_product or tensor_pipe(r) else "copy"
     what += f"the {thing} {who}issued at {thread.at(r.site)} may still be reading"
     issuer, group = r.block.threads[r.tid], r.tid // 128
-    if copy and r.tid in copy.givers and is_tensor_product(r):
+    if copy and r.tid in copy.givers and tensor_pipe(r):
         return released_by_arrival(copy, issuer, name, r)
     if by_product and copy:
         if givers := [t for t in copy.givers if t // 128 == group]:
@@ -277,7 +277,14 @@ def _read_by_copy(thread, r, copy, name, what):
         if copy.tid // 128 != group:  # nobody has given it back
             return refill_fault(copy, what, issuer)
     fault = thread.fault(faults.RefillRace if copy else faults.DataRace, what, name)
-    return explain_group(fault, thread, issuer, r.owner, r.clock)
+    if tensor_pipe(r):
+        return read_by_product(fault, thread, r)
+    fault = explain_group(fault, thread, issuer, r.owner, r.clock)
+    if copy and r.tid in copy.givers and "leaves it open" not in fault.what and "not waited" in fault.what:
+        gave = issuer.at(issuer.arrivals.get(copy.last_wait.barrier))
+        fault.cure = "Call cp_async_bulk_wait_group(0) (its .read form is enough) before the arrival at "
+        fault.cure += f"{gave}, which gives the stage back."
+    return fault
 
 
 UNDEFINED = {  # what has such a value -> the rule, what to write

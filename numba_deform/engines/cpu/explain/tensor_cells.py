@@ -6,6 +6,8 @@ import numpy as np
 from ... import faults
 from ..async_units.tensor_memory import WAITS
 
+UNTIL_COMMIT = "A tcgen05.mma reads shared memory until a tcgen05.commit behind it has arrived (PTX 9.7.16.6)."
+
 
 def unwritten_cell(memory, access):
     """The fault of an access that reads what nothing has written."""
@@ -18,44 +20,95 @@ def unwritten_cell(memory, access):
     return access.thread.fault_at(faults.UninitialisedRead, what, access.site, rule=rule, cure=cure)
 
 
-def cells_in_flight(access, before):
-    """The fault of an access to cells that ``before`` may still be at work on."""
-    thread, issuer, wait = access.thread, before.thread, WAITS.get(before.kind)
+def cells_in_flight(access, before, replaced=None):
+    """The fault of an access to cells that ``before`` may still be at work on. ``replaced``, if it reads what
+    that writes: (the writes before it, Pipes that have read what these wrote, its issuer's clock)."""
+    thread = next((t for t in access.threads if not before.is_over(t)), access.thread)
+    issuer, wait = before.thread, WAITS.get(before.kind)
+    memories = [block.tensor_memory for block in thread.block.cluster.blocks if block.tensor_memory]
+    near = issuer.block is thread.block
+    if near and replaced and access.pipe not in replaced[1] and thread.seen[issuer.tid] < replaced[2]:
+        for meant in replaced[0]:
+            if meant.is_over(thread):
+                return _written_too_early(access, before, meant)
     who = "it" if issuer is thread else thread.describe_tid(issuer.block, issuer.tid)
-    verb = "reads" if before.kind == "ld" else "writes"
+    verb = "reads" if any(before is read for memory in memories for read in memory.reads) else "writes"
     what = f"{access.what} of cells that {who} {verb} by {before.what} at {thread.at(before.site)}"
+    kind, cure = faults.TensorInFlight, None
     if wait and before.is_over(issuer):
+        kind, what = faults.DataRace, f"{what}; nothing orders that before this"
         cure = "Have both sides meet behind that one's tcgen05.wait: by tcgen05.fence::before_thread_sync, a "
         cure += "barrier, tcgen05.fence::after_thread_sync."
-        what += "; nothing orders that before this"
-        return thread.fault_at(faults.DataRace, what, access.site, cure=cure)
-    fault = thread.fault_at(faults.TensorInFlight, what, access.site)
-    if wait:
+        released = thread.last_wait and thread.last_wait.barrier
+        if released in issuer.arrivals:
+            fence = " and tcgen05.fence::before_thread_sync" * bool(thread.pipes_heard)  # of relaxed waits
+            cure = f"Let {who} arrive on {released.name}, at {thread.at(issuer.arrivals[released])}, behind "
+            cure += f"that one's tcgen05.wait{fence}; or wait here for a later arrival."
+    elif wait:
         same = issuer.warp == thread.warp
         where = "between the two" if same else "in that warp behind it, and meet that warp, before this"
-        fault.cure = f"Call {wait} {where}."
-        return fault
-    if access.kind == before.kind == "mma" and thread.block is not issuer.block:
-        fault.cure = "One of the two blocks issues the products of a pair: have the other only load and wait."
-        return fault
-    commits = [each for each in before.pipe.commits if each[0] >= before.number]
-    if not commits:
-        fault.add("no tcgen05.commit follows it")
-        fault.cure = "Put tcgen05.commit behind it, and wait on its mbarrier before this."
-        return fault
-    _, barrier, site = next((each for each in commits if each[1] in thread.waits), commits[0])
-    fault.add(f"its tcgen05.commit at {thread.at(site)} signals {barrier.name}")
-    fault.cure = f"Wait on {barrier.name}, for the phase that the commit completes, before this."
-    waited = [b.name for b in thread.waits if any(b is of for _, of, _ in before.pipe.commits)]
-    if waited and barrier not in thread.waits:
-        fault.cure += f" It has waited on {waited[-1]}: or are other columns meant, that product's?"
+        cure = f"Call {wait} {where}."
+    elif access.kind == before.kind == "mma" and not near:
+        cure = "One of the two blocks issues the products of a pair: have the other only load and wait."
+    elif access.kind == "mma" and before.site == access.site and issuer is not thread:
+        cure = "Let one thread issue it, say that of elect.sync: each that executes it issues a product."
+    elif before.site == access.site and verb == "reads":
+        cure = "Give D columns that A does not have."
+    if near and thread.pipes_heard.get(before.pipe.component, 0) >= before.number:
+        cure = "Put tcgen05.fence::after_thread_sync between the relaxed wait for that and this."
+    elif mate := next(filter(before.is_over, access.threads), None):
+        cure = f"Put __syncwarp() behind the wait of thread {mate.tid}, or let all lanes of its warp wait."
+    fault = thread.fault_at(kind, what, access.site, cure=cure)
+    if cure is None:
+        _wait_for_product(fault, thread, before.pipe, before.number)
+        if access.kind == "mma":
+            fault.cure += " Whoever reads that product has to be waited for as well."
     return fault
 
 
-def is_tensor_product(r):
-    """Whether the reader ``r`` of shared memory is a tcgen05.mma."""
-    memory = r.block.tensor_memory
-    return memory is not None and r.owner in [pipe.component for pipe in memory.pipes.values()]
+def _written_too_early(access, before, meant):
+    """The fault of ``before``, which writes cells again that ``access`` is to read as ``meant`` wrote them."""
+    thread, reader = before.thread, access.thread
+    who = "it" if thread is reader else thread.describe_tid(reader.block, reader.tid)
+    what = f"{before.what} of cells that {who} has yet to read, by {access.what} at {thread.at(access.site)}, "
+    what += f"as {meant.what} at {thread.at(meant.site)} wrote them"
+    told = "tcgen05.commit" if access.kind == "mma" else "release behind tcgen05.wait::ld"
+    cure = f"Wait, before this, until {who} has read them: for its {told}."
+    return thread.fault_at(faults.DataRace, what, before.site, cure=cure)
+
+
+def _wait_for_product(fault, thread, pipe, number):
+    """Say of a product, number n of a Pipe, which commit would tell a thread that it is over."""
+    commits = [each for each in pipe.commits if each[0] >= number]
+    if not commits:
+        fault.add("no tcgen05.commit follows it")
+        fault.cure = "Put tcgen05.commit behind it, and wait on its mbarrier before this."
+        return
+    waited = [thread.waits[barrier] for _, barrier, _ in commits if barrier in thread.waits]
+    last = max(waited, key=lambda wait: wait.last, default=None)
+    _, barrier, site = next((each for each in commits if last and each[1] is last.barrier), commits[0])
+    fault.add(f"its tcgen05.commit at {thread.at(site)} signals {barrier.name}")
+    fault.cure = f"Wait on {barrier.name}, for the phase that the commit completes, before this."
+    others = [b.name for b in thread.waits if any(b is of for _, of, _ in pipe.commits)]
+    if others and not last:
+        fault.cure += f" It has waited on {others[-1]}: or are other columns meant, that product's?"
+    earlier = [site for n, b, site in pipe.commits if b is barrier and n < number]
+    if last and earlier:
+        fault.cure += f" It has waited for phase {last.phase}, which the commit at {thread.at(earlier[0])} has "
+        fault.cure += "completed before: let the commit of each accumulator signal that one's barrier alone."
+
+
+def tensor_pipe(r):
+    """The Pipe of the tcgen05.mma that is the reader ``r`` of shared memory; None of another reader."""
+    pipes = r.block.tensor_memory.pipes.values() if r.block.tensor_memory else ()
+    return next((pipe for pipe in pipes if pipe.component == r.owner), None)
+
+
+def read_by_product(fault, thread, r):
+    """Say of a fault, of a thread that writes shared memory that a tcgen05.mma reads, what would mend it."""
+    fault.rule = UNTIL_COMMIT
+    _wait_for_product(fault, thread, tensor_pipe(r), r.clock)
+    return fault
 
 
 def released_by_arrival(copy, giver, name, r):
@@ -65,6 +118,5 @@ def released_by_arrival(copy, giver, name, r):
     gave = giver.arrivals.get(empty)
     what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r.site)} may still be "
     what += f"reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
-    rule = "A tcgen05.mma reads shared memory until a tcgen05.commit behind it has arrived (PTX 9.7.16.6)."
     cure = f"Let tcgen05.commit arrive on {empty.name}, in place of the thread at {at(gave)}."
-    return giver.fault_at(faults.ReadAfterRelease, what, gave, empty, rule=rule, cure=cure)
+    return giver.fault_at(faults.ReadAfterRelease, what, gave, empty, rule=UNTIL_COMMIT, cure=cure)

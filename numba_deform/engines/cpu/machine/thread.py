@@ -65,12 +65,12 @@ class Thread(ThreadBarriers):
     tcgen05_ld, tcgen05_st = tensor_memory_does("load"), tensor_memory_does("store")
     tcgen05_mma, tcgen05_cp, tcgen05_commit = tcgen05.multiply, tcgen05.copy, tcgen05.commit
 
-    def mbarrier_arrive_state(self, address, count, expected=None, complete=True, relaxed=False):
+    def mbarrier_arrive_state(self, address, count, expected=None, complete=True):
         barrier = self.block.barriers.find(self, address)
         token = barrier.token()
         if expected is not None:
             barrier.expect(self, expected)
-        self.mbarrier_arrive(address, count, complete, relaxed)
+        self.mbarrier_arrive(address, count, complete)
         return token
 
     @staticmethod

@@ -34,12 +34,12 @@ class ThreadBarriers(ThreadMemory):
         self.block.barriers.inval(self, address & WORD)
         self.tick()
 
-    def mbarrier_arrive(self, address, count, complete=True, relaxed=False):
+    def mbarrier_arrive(self, address, count, complete=True):
         barrier = self.block.barriers.find(self, address)
         self.time += COST.barrier
         if self.block.events is not None:
             self.block.record("arrive", self, self.time, self.time, barrier)
-        barrier.arrive(self, count, complete, relaxed)
+        barrier.arrive(self, count, complete)
 
     def mbarrier_arrive_drop(self, address):
         self.block.barriers.find(self, address).drop(self)

@@ -1,6 +1,7 @@
-"""Registers that a tcgen05.ld fills (PTX ISA 9.7.16.6): who computes with one has its value, and that load is
-over for him without tcgen05.wait::ld; a move is no use. Where every path has a wait before the first use,
-nothing more is done; elsewhere the translated function calls what stands here under "while it runs"."""
+"""Registers that a tcgen05.ld fills (PTX ISA 9.7.16.6): who computes with one has its value without
+tcgen05.wait::ld, and when all lanes have, nothing reads the cells; a move is no use. Where every path has a
+wait before the first use, nothing more is done; elsewhere the translated function calls what stands here under
+"while it runs"."""
 
 from .....device.ptx import cpu
 from ...async_units.tensor_memory import tensor_memory_of
@@ -85,4 +86,5 @@ def loads_used(pending, registers):
     thread = cpu()
     for register in registers:
         if register in pending:
-            tensor_memory_of(thread.block).pipe("ld", thread.warp).finish([thread], pending[register])
+            used = tensor_memory_of(thread.block).pipe("ld", thread.warp).used.setdefault(pending[register], {})
+            used.setdefault(thread.tid, thread.clock)

@@ -56,25 +56,27 @@ def do_fence(values, i):
 
 # --- mbarriers ----------------------------------------------------------------------------------------
 def do_mbarrier(values, i):
-    """Waits that are relaxed, and such arrivals on barriers of other blocks, are not known."""
+    """What is relaxed is known of barriers of one's own block."""
     what, parts, operands = i.parts[1], i.parts[2:], list(i.operands)
     known = {*ORDERS, "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64", "parity",
              "expect_tx", "noComplete"}  # fmt: skip
     relaxed = "relaxed" in parts and what not in ("expect_tx", "complete_tx")
-    if set(parts) - known or relaxed and (what not in ("arrive", "arrive_drop") or "shared::cluster" in parts):
+    if set(parts) - known or relaxed and {"shared::cluster", "noComplete"} & set(parts):
         raise BadPtx(i.opcode)
     if what in ("arrive", "arrive_drop"):
         state, place, *more = operands
         number = values.value(more[0], "u32") if more else None
         expected, count = (number, "1") if "expect_tx" in parts else ("None", number or "1")
-        options = f"{what == 'arrive_drop'}, {'noComplete' not in parts}, {relaxed}"
-        call = f"barrier_arrive({values.address(place, 'shared')}, {count}, {expected}, {options})"
+        options = f"{what == 'arrive_drop'}, {'noComplete' not in parts}"
+        name = "relaxed_arrival" if relaxed else "barrier_arrive"
+        call = f"{name}({values.address(place, 'shared')}, {count}, {expected}, {options})"
         return [values.set(state, "b64", call, True)]
     if what in ("test_wait", "try_wait"):
         truth, place, wanted = operands[:3]  # how long to wait at most is left aside
         value = values.value(wanted, "u32" if "parity" in parts else "u64")
         options = f"{'parity' in parts}, {what == 'try_wait'}, {'cluster' in parts}"
-        call = f"barrier_wait({values.address(place, 'shared')}, {value}, {options})"
+        name = "relaxed_wait" if relaxed else "barrier_wait"
+        call = f"{name}({values.address(place, 'shared')}, {value}, {options})"
         return [values.set(truth, "pred", f"{call} != 0")]
     if what in ("expect_tx", "complete_tx"):
         place, count = operands

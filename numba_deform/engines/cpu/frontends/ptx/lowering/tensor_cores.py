@@ -143,9 +143,9 @@ FORMS = {
     "ld": (MOVES, {"b32", *ALL_LANES}, _ld), "st": (MOVES, {"b32", *ALL_LANES}, _st),
     "wait::ld": (set(), ALL_LANES, lambda values, i: ["tcgen05_wait('ld')"]),
     "wait::st": (set(), ALL_LANES, lambda values, i: ["tcgen05_wait('st')"]),
-    # An acquire or a release orders tensor memory as well (ENGINE.md), and there are no relaxed waits here.
-    "fence::before_thread_sync": (set(), set(), lambda values, i: ["pass"]),
-    "fence::after_thread_sync": (set(), set(), lambda values, i: ["pass"]),
+    # An acquire or a release orders tensor memory as well (ENGINE.md): these are for relaxed ones.
+    "fence::before_thread_sync": (set(), set(), lambda values, i: ["tcgen05_fence(True)"]),
+    "fence::after_thread_sync": (set(), set(), lambda values, i: ["tcgen05_fence(False)"]),
     "mma": ({"ws", "block_scale", *SCALE_WORDS, *COLLECTORS, *(f"kind::{k}" for k in KINDS)}, set(), _mma),
     "cp": ({*".".join(COPIES).split(".")}, set(), _cp),
     "commit": ({"shared::cluster", MULTICAST}, {"mbarrier::arrive::one", "b64"}, _commit),

@@ -9,7 +9,7 @@ import struct
 from ......device.ptx import cpu
 from ..... import faults
 from .....tensormap import Rows
-from ....async_units import launch_control
+from ....async_units import launch_control, relaxed_barriers
 from ....async_units.tensor_memory import tensor_memory_of
 from ....async_units.warp_mma import converged
 from ....memory.cluster_memory import RANK
@@ -37,7 +37,7 @@ def _is_own(thread, address):
 
 
 @kernel_function
-def barrier_arrive(address, count, expected, drops, complete, relaxed):
+def barrier_arrive(address, count, expected, drops, complete):
     """An arrival in any form; returns the state before it, 0 of another block's barrier, which has none."""
     thread, count = cpu(), int(count)
     if not _is_own(thread, address):
@@ -47,7 +47,7 @@ def barrier_arrive(address, count, expected, drops, complete, relaxed):
     barrier = thread.block.barriers.find(thread, address)
     for _ in range(count if drops else 0):
         barrier.drop(thread)
-    return thread.mbarrier_arrive_state(address, count, expected, complete, relaxed)
+    return thread.mbarrier_arrive_state(address, count, expected, complete)
 
 
 @kernel_function
@@ -61,6 +61,25 @@ def barrier_wait(address, value, by_parity, suspend, cluster):
     if done and cluster:
         thread.acquire(thread.block.barriers.live[address].released_far)
     return done
+
+
+@kernel_function
+def relaxed_arrival(address, *how):
+    thread = cpu()
+    barrier = thread.block.barriers.find(thread, address)
+    return relaxed_barriers.arrive(thread, barrier, lambda: barrier_arrive(address, *how))
+
+
+@kernel_function
+def relaxed_wait(address, *how):
+    thread = cpu()
+    barrier = thread.block.barriers.find(thread, address)
+    return relaxed_barriers.wait(thread, barrier, lambda: barrier_wait(address, *how))
+
+
+@kernel_function
+def tcgen05_fence(is_before):
+    (relaxed_barriers.fence_before if is_before else relaxed_barriers.fence_after)(cpu())
 
 
 @kernel_function
