@@ -2,18 +2,21 @@
 
     numba-deform check waive=same-value,init-fence bench/programs/triton_tutorials.py FOLDER NAME
 
-``FOLDER`` has Triton's repository, as it is at one commit; ``NAME`` is one of ``PROGRAMS``. A kernel's
-definitions are taken from its file as they are, without the tests and benchmarks that follow, and the first of
-the configurations that it may be compiled for.
+``FOLDER`` has Triton's repository, as it is at one commit; ``NAME`` is one of ``PROGRAMS``, those of
+``BLACKWELL`` with ``arch=sm_100a``. A kernel's definitions are taken from its file as they are (but for names
+that Triton has changed since), without the tests and benchmarks that follow, and the first of the configurations
+that it may be compiled for.
 """
 
 import importlib.util
+import linecache
 import sys
 from pathlib import Path
 
 import torch
 
 TUTORIALS = "python/tutorials"
+RENAMED = {"tmem_block.value": "tmem_block", "async_copy_shared_to_global": "async_store"}  # by Triton 3.8, 3.9
 
 
 def definitions(folder, file):
@@ -21,7 +24,11 @@ def definitions(folder, file):
     path = Path(folder, TUTORIALS, file)
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(path.stem, path))
     sys.modules[path.stem] = module
-    exec(compile(path.read_text().partition("# Unit Test\n")[0], str(path), "exec"), vars(module))
+    text = path.read_text().partition("# Unit Test\n")[0]
+    for before, now in RENAMED.items():
+        text = text.replace(before, now)
+    linecache.cache[str(path)] = len(text), None, text.splitlines(True), str(path)  # Triton reads it there
+    exec(compile(text, str(path), "exec"), vars(module))
     return module
 
 
