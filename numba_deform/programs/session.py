@@ -173,6 +173,7 @@ class Session:
         self.compiled += report.compiled
         launched.touched, launched.unset = report.touched, () if sampled else report.unset
         self.waived = added(self.waived, report.waived)
+        self.notes |= report.notes
         if report.untried:
             self.note(f"{name} has not tried {report.untried}")
 

@@ -111,8 +111,9 @@ def _scales(i, kind):
 
 
 def _cp(values, i):
-    shape = ".".join(p for p in i.parts[2:] if not p.startswith("cta_group"))
-    if shape not in COPIES:
+    said = sorted(p for p in i.parts[2:] if not p.startswith("cta_group"))  # Triton has the shape last
+    shape = next((shape for shape in COPIES if sorted(shape.split(".")) == said), None)
+    if shape is None:
         raise BadPtx(i.opcode)
     address, descriptor = i.operands
     given = f"{values.address(address, 'shared')}, {values.value(descriptor, 'u64')}, {shape!r}, {_group(i)}"
