@@ -26,12 +26,12 @@ def run_here(case, folder):
     """Run ``main(*case.words)`` of the source in this process, for the GPU that ``case.options`` may name; returns its row. A launch runs with its faults
     first, and then as it is, so that the program goes on with right results."""
     row = {"name": case.name, "launches": [], "faults": []}
-    real, made = triton_driver.TritonKernel, {}  # made: PtxKernel -> the PTX, and what the kernel is of besides
+    real, made = triton_driver.TritonKernel, {}  # made: function of a PtxKernel -> the PTX, and what the kernel is of besides
 
     def translated(ptx, *more):
         started = time.perf_counter()
         kernel = real(ptx, *more)
-        made[kernel.kernel] = ptx, more, round(time.perf_counter() - started, 1)
+        made[kernel.kernel.plain] = ptx, more, round(time.perf_counter() - started, 1)
         return kernel
 
     def judge(launch):
@@ -40,7 +40,7 @@ def run_here(case, folder):
         options |= {"shared_bytes": launch.shared_bytes}
         options |= {"cluster": launch.cluster} if launch.cluster else {}
         launched = Launched(launch.kernel.name, launch.kernel, options)
-        ptx, more, seconds = made[launch.kernel]
+        ptx, more, seconds = made[launch.kernel.plain]
 
         def kernel_of(text, name):
             return real(text, *more).kernel
