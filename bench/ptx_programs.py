@@ -50,7 +50,12 @@ FAULTS = {
                                   "MissingWarpgroupFence|AccumulatorInFlight"),
     "products are not committed": (r"tcgen05\.commit[.\w:]*\.b64 *(\[[^]]*\])[^;]*;",
                                    r"mbarrier.arrive.b64 _, \1;", "TensorInFlight|RefillRace|ReadAfterRelease"),
-    "tensor memory is not freed": (r"tcgen05\.dealloc[^;]*;", "", "TensorMemoryMisuse"),
+    "tensor memory is not freed": (r"(?:@!?%p\d+\s+)?tcgen05\.dealloc[^;]*;", "", "TensorMemoryMisuse"),
+    "too few columns are allocated": (r"(tcgen05\.alloc[^;]*\], *)\d+;", r"\g<1>32;", "TensorMemoryMisuse"),
+    "the first product adds": (r"(?:@(%p\d+) )?(tcgen05\.mma[^;]*, )(%p\d+);",
+                               r"mov.pred \3, -1; @\1 \2\3;", "UninitialisedRead"),
+    "cells of another warp": (r"(shl\.b32\s+%r\d+, %r\d+, )21;", r"\g<1>22;", "BadTensorOperand"),
+    "no wait for a store of cells": (r"tcgen05\.wait::st[^;]*;", "", "TensorInFlight|DataRace"),
     "no barrier of threads": (r"(?:bar\.sync\s+0|barrier\.sync(?:\.aligned)?\s+0);", "",
                               "InitNotOrdered|NotABarrier|DataRace|RefillRace|InFlightRead"),
     "a store is not waited for": (r"cp\.async\.bulk\.wait_group(?:\.read)?\s+\d;", "",
@@ -221,9 +226,15 @@ def barrier(which):
     return ("no barrier of threads", which)
 
 
-def tutorial(name, word, faults, *waive):
-    return Program(name, "triton_tutorials.py", faults, TRITON, TRITON_COMMIT, ("python/tutorials",), (),
+def tutorial(name, word, faults, *waive, commit=TRITON_COMMIT, options=()):
+    return Program(name, "triton_tutorials.py", faults, TRITON, commit, ("python/tutorials",), options,
                    words=(word,), waive=(*WAIVED, *waive))  # fmt: skip
+
+
+def for_blackwell(name, word, faults, *waive):
+    """The same for a GPU that the engine knows from PTX's text alone."""
+    return tutorial(f"{name} (sm_100a)", word, faults, "alloc-fence", *waive, commit="9d9a2d7ac",
+                    options=("sm_100a",))  # fmt: skip
 
 
 PROGRAMS += (
@@ -238,6 +249,37 @@ PROGRAMS += (
     tutorial("Gluon persistence", "gluon_persistence",
              (wait(0), *LOADS, ("no wait for a product", 1), ("no fence before a product", 1), *STORE)),
     tutorial("Gluon warp specialization", "gluon_warp_specialization", (wait(0), *LOADS, *STORE)),
+)  # fmt: skip
+
+
+UNCOMMITTED, UNFREED = TENSOR
+BOTH = (UNCOMMITTED, ("products are not committed", -1))
+FEW, ADDS, OTHERS = (
+    (name, 0) for name in ("too few columns are allocated", "the first product adds", "cells of another warp")
+)
+PROGRAMS += (
+    for_blackwell("Triton softmax", "softmax", (*RESULTS, ("reads past the end", 0), barrier(2))),
+    for_blackwell("Triton matmul", "matmul", (*RESULTS, ("copies are not waited for", 0), *TENSOR)),
+    for_blackwell("Triton fused attention", "attention", (wait(1), *LOADS, *TENSOR, FEW, ADDS, OTHERS, *STORE)),
+    for_blackwell("Triton persistent matmul", "persistent", (wait(0), *LOADS, *TENSOR, *STORE)),
+    for_blackwell("Triton persistent matmul, maps made on the device", "persistent_on_device",
+                  (wait(0), *LOADS, *TENSOR, *STORE), "map-without-a-meeting"),
+    for_blackwell("Gluon tensor memory", "tcgen05_cells",
+                  (UNFREED, OTHERS, ("no wait for a store of cells", 0))),
+    for_blackwell("Gluon tcgen05", "tcgen05_small",
+                  (wait(0), wait(1), *LOADS, *TENSOR, ("no wait for a store of cells", -1), *STORE)),
+    for_blackwell("Gluon tcgen05, blocked", "tcgen05_blocked",
+                  (wait(0), wait(1), *LOADS, *TENSOR, FEW, ADDS, OTHERS, barrier(0), *STORE)),
+    for_blackwell("Gluon tcgen05, pipelined", "tcgen05_pipelined",
+                  (wait(0), wait(2), wait(-1), *LOADS, *BOTH, UNFREED, *STORE)),
+    for_blackwell("Gluon persistence", "tcgen05_persistence", (wait(0), *LOADS, *TENSOR, ADDS, *STORE)),
+    for_blackwell("Gluon warp specialization, tcgen05", "tcgen05_warp_specialization",
+                  (wait(0), wait(1), wait(3), *LOADS, *BOTH, UNFREED, ADDS, *STORE)),
+    for_blackwell("Gluon tcgen05.cp", "tcgen05_copy",
+                  (wait(0), wait(1), *LOADS, *BOTH, UNFREED)),
+    for_blackwell("Gluon scaled products, mxfp8", "tcgen05_scaled",
+                  (wait(0), wait(2), wait(3), *LOADS, *TENSOR, ADDS, *STORE)),
+    for_blackwell("Gluon scaled products, nvfp4", "tcgen05_scaled_nvfp4", (wait(0), UNCOMMITTED, *STORE)),
 )  # fmt: skip
 
 
@@ -276,6 +318,7 @@ def from_the_shell(case):
     has compiled it before."""
     check = [sys.executable, "-m", "numba_deform", "check", f"waive={','.join(case.waive)}"]
     spent = []
+    check += [f"arch={case.options[0]}"] if case.options else []
     for _ in range(3):
         started = time.perf_counter()
         subprocess.run([*check, case.source, case.tree, *case.words], check=True, capture_output=True)

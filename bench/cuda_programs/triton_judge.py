@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from numba_deform.device.limits import capability_of
 from numba_deform.engines.shapes import shape_of
 from numba_deform.programs import triton_driver
 
@@ -22,15 +23,15 @@ class Launched:
 
 
 def run_here(case, folder):
-    """Run ``main(*case.words)`` of the source in this process; returns its row. A launch runs with its faults
+    """Run ``main(*case.words)`` of the source in this process, for the GPU that ``case.options`` may name; returns its row. A launch runs with its faults
     first, and then as it is, so that the program goes on with right results."""
     row = {"name": case.name, "launches": [], "faults": []}
-    real, made = triton_driver.TritonKernel, {}  # made: PtxKernel -> the PTX, and what the kernel is of besides
+    real, made = triton_driver.TritonKernel, {}  # made: function of a PtxKernel -> the PTX, and what the kernel is of besides
 
     def translated(ptx, *more):
         started = time.perf_counter()
         kernel = real(ptx, *more)
-        made[kernel.kernel] = ptx, more, round(time.perf_counter() - started, 1)
+        made[kernel.kernel.plain] = ptx, more, round(time.perf_counter() - started, 1)
         return kernel
 
     def judge(launch):
@@ -39,7 +40,7 @@ def run_here(case, folder):
         options |= {"shared_bytes": launch.shared_bytes}
         options |= {"cluster": launch.cluster} if launch.cluster else {}
         launched = Launched(launch.kernel.name, launch.kernel, options)
-        ptx, more, seconds = made[launch.kernel]
+        ptx, more, seconds = made[launch.kernel.plain]
 
         def kernel_of(text, name):
             return real(text, *more).kernel
@@ -48,11 +49,12 @@ def run_here(case, folder):
             row["faults"] = [with_fault(launched, ptx, kernel_of, case, *fault) for fault in case.faults]
         row["launches"].append(told(launched, case) | {"translate_seconds": seconds})
 
+    capability = capability_of(*case.options or ["sm_90a"])
     spec = importlib.util.spec_from_file_location("program", case.source)
     program = importlib.util.module_from_spec(spec)
     with (
         mock.patch.object(triton_driver, "TritonKernel", translated),
-        triton_driver.stand_in(judge, lambda text: None),
+        triton_driver.stand_in(judge, lambda text: None, capability),
     ):
         spec.loader.exec_module(program)
         program.main(Path(case.tree), *case.words)

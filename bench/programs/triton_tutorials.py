@@ -2,18 +2,21 @@
 
     numba-deform check waive=same-value,init-fence bench/programs/triton_tutorials.py FOLDER NAME
 
-``FOLDER`` has Triton's repository, as it is at one commit; ``NAME`` is one of ``PROGRAMS``. A kernel's
-definitions are taken from its file as they are, without the tests and benchmarks that follow, and the first of
-the configurations that it may be compiled for.
+``FOLDER`` has Triton's repository, as it is at one commit; ``NAME`` is one of ``PROGRAMS``, those of
+``BLACKWELL`` with ``arch=sm_100a``. A kernel's definitions are taken from its file as they are (but for names
+that Triton has changed since), without the tests and benchmarks that follow, and the first of the configurations
+that it may be compiled for.
 """
 
 import importlib.util
+import linecache
 import sys
 from pathlib import Path
 
 import torch
 
 TUTORIALS = "python/tutorials"
+RENAMED = {"tmem_block.value": "tmem_block", "async_copy_shared_to_global": "async_store"}  # by Triton 3.8, 3.9
 
 
 def definitions(folder, file):
@@ -21,7 +24,11 @@ def definitions(folder, file):
     path = Path(folder, TUTORIALS, file)
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(path.stem, path))
     sys.modules[path.stem] = module
-    exec(compile(path.read_text().partition("# Unit Test\n")[0], str(path), "exec"), vars(module))
+    text = path.read_text().partition("# Unit Test\n")[0]
+    for before, now in RENAMED.items():
+        text = text.replace(before, now)
+    linecache.cache[str(path)] = len(text), None, text.splitlines(True), str(path)  # Triton reads it there
+    exec(compile(text, str(path), "exec"), vars(module))
     return module
 
 
@@ -105,8 +112,69 @@ def gluon_warp_specialization(folder):
     assert torch.equal(c, a + b)
 
 
+# --- for a Blackwell GPU ------------------------------------------------------------------------------
+def product(run, m, n, k, *more):
+    """``run(a, b, c, *more)`` of halves, c = a b."""
+    a, b, c = halves(m, k), halves(k, n), torch.full((m, n), torch.nan).half()
+    run(a, b, c, *more)
+    compare(c, (a.float() @ b.float()).half())
+
+
+def tcgen05_cells(folder):
+    data, out = torch.randn(128, 32), torch.full((128, 32), torch.nan)
+    gluon(folder, "06-tcgen05.py").tmem_example_kernel[(1,)](data, out, 128, 32, num_warps=4)
+    assert torch.equal(out, data)
+
+
+def tcgen05_small(folder, in_tensor_memory=True):
+    a, b, c, d = halves(128, 64), halves(64, 64), torch.randn(128, 64), torch.full((128, 64), torch.nan)
+    gluon(folder, "06-tcgen05.py").small_mma(a, b, c, d, (128, 64), in_tensor_memory, True, 4)
+    compare(d, a.float() @ b.float() + c, atol=1e-3)
+
+
+def tcgen05_blocked(folder):
+    product(gluon(folder, "06-tcgen05.py").blocked_matmul, 64, 64, 192, 64, 64, 64, False, 4)
+
+
+def tcgen05_pipelined(folder):
+    product(gluon(folder, "06-tcgen05.py").blocked_matmul_pipelined, 256, 128, 256, 128, 128, 64, 4)
+
+
+def tcgen05_persistence(folder):
+    tutorial = gluon(folder, "07-persistence.py")
+    product(tutorial.persistent_matmul, 256, 128, 256, 128, 128, 64, 3, 4, tutorial.PersistentTileScheduler)
+
+
+def tcgen05_warp_specialization(folder):
+    tutorial = gluon(folder, "08-warp-specialization.py")
+    scheduler = tutorial.t7.PersistentTileScheduler
+    product(tutorial.matmul_warp_specialized, 256, 256, 256, 128, 256, 64, 2, 4, 4, scheduler)
+
+
+def tcgen05_copy(folder):
+    a, b, c = halves(128, 256), halves(256, 64), torch.randn(128, 64)
+    found = gluon(folder, "10-tcgen05-copy.py").matmul_accumulate(a, b, c, 128, 64, 64)
+    compare(found, a.float() @ b.float() + c, atol=5e-3)
+
+
+def tcgen05_scaled(folder, kind="mxfp8", kernel="mma_scaled_warp_specialized_kernel"):
+    tutorial = gluon(folder, "11-tcgen05-mma-scaled.py")
+    made = (tutorial.random_quantized_tensor(128, 1024, kind) for _ in range(2))
+    (a, a_scale, left), (b, b_scale, right) = made
+    each = 16 if kind == "nvfp4" else 32
+    scales = (tutorial.swizzle_scales_packed_block(scale, each) for scale in (a_scale, b_scale))
+    found = tutorial.mma_scaled(a, b, *scales, each, getattr(tutorial, kernel))
+    compare(found.float(), left.float() @ right.float().T)
+
+
+def tcgen05_scaled_nvfp4(folder):
+    tcgen05_scaled(folder, "nvfp4")
+
+
+BLACKWELL = (tcgen05_cells, tcgen05_small, tcgen05_blocked, tcgen05_pipelined, tcgen05_persistence,
+             tcgen05_warp_specialization, tcgen05_copy, tcgen05_scaled, tcgen05_scaled_nvfp4)  # fmt: skip
 PROGRAMS = (softmax, matmul, attention, persistent, persistent_on_device, gluon_tma, gluon_wgmma,
-            gluon_persistence, gluon_warp_specialization)  # fmt: skip
+            gluon_persistence, gluon_warp_specialization, *BLACKWELL)  # fmt: skip
 
 
 def main(folder, name):

@@ -28,10 +28,16 @@ def check(options):
         if "=" in word and word.partition("=")[0].lstrip("-") in own:
             said = f"check: {word} goes to the program; what is meant for check stands before it"
             print(said, file=sys.stderr)
+    is_kernel = words[0].endswith(ptx_program.SUFFIXES)
+    if "arch" in options:
+        if is_kernel:
+            raise UsageError(f"arch={options['arch']} is for a program: PTX says its target itself, and CUDA "
+                             f"C++ takes options=-arch={options['arch']}")  # fmt: skip
+        asked["arch"] = options["arch"]
     if "suppress" in options:
         asked["suppressions"] = suppressions(options["suppress"])
     try:
-        run = ptx_program.run if words[0].endswith(ptx_program.SUFFIXES) else program.run
+        run = ptx_program.run if is_kernel else program.run
         session, status = run(words, asked)
     except ModuleNotFoundError as error:
         raise UsageError(f"check: {error}") from None

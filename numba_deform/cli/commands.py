@@ -127,6 +127,7 @@ command(
     Key("explore", FLAG, "try every order of a launch's events first"),
     Key("stop", FLAG, "end the program at the first fault"),
     Key("all", FLAG, "judge every block: else large launches are sampled, and the rest runs without checks"),
+    Key("arch", TEXT, "the GPU that the program finds and Triton compiles for: sm_100a; default sm_90a"),
     Key("suppress", TEXT, "a file of lines RULE FILE:LINE, both patterns: faults that do not count"),
     Key("json", TEXT, "the JSON file to write"), Key("junit", TEXT, "the XML file to write, as JUnit's"),
     program=True,

@@ -2,12 +2,12 @@
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..attention.request import pick_variant
 from ..compiler.sass import inspect_kernel
+from ..device.limits import capability_of
 from ..kernels.problem import ITEMSIZE, Constants, level_sizes
 from ..kernels.registry import VARIANTS
 from ..measure.bench import constants_of
@@ -191,10 +191,10 @@ def try_inspect(kernel, architecture):
 def check_architecture(options, capability, what):
     """The architecture of ``arch=``; refuses what is none, or one that ``what`` does not run on."""
     architecture = options.get("arch", "sm_90a")
-    match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
-    if not match:
+    asked = capability_of(architecture)
+    if not asked:
         raise UsageError(f"arch={architecture}: it must be of the form sm_90 or sm_90a")
-    if (int(match[1]), int(match[2])) < capability:
+    if asked < capability:
         oldest = "sm_{}{}".format(*capability)
         raise UsageError(f"arch={architecture}: {what} needs {oldest} or newer")
     return architecture

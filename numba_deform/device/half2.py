@@ -55,7 +55,7 @@ def _as_float32(lo, hi):
     """What the instruction is handed: two numbers rounded to float32."""
     if type(lo) is type(hi) is np.float32:
         return float(lo), float(hi)
-    return _F32[2].unpack(_float_bytes(lo, hi))
+    return _F32[2].unpack(_float_bytes(float(lo), float(hi)))
 
 
 def _float_bytes(*values):

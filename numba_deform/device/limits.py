@@ -71,10 +71,15 @@ def resident_blocks(threads, shared):
     return SMS * max(1, min(SM.blocks, by_threads, SM.shared // (shared + RESERVED_SHARED)))
 
 
+def capability_of(architecture):
+    """(9, 0) of ``sm_90`` and ``sm_90a``; None for what is no architecture."""
+    match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
+    return match and (int(match[1]), int(match[2]))
+
+
 def limits_of(architecture):
     """The Limits of an architecture such as ``sm_90a``; raises ValueError for one that is not known."""
-    match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
-    limits = match and LIMITS.get((int(match[1]), int(match[2])))
+    limits = LIMITS.get(capability_of(architecture))
     if not limits:
         known = ", ".join(f"sm_{major}{minor}" for major, minor in LIMITS)
         raise ValueError(f"arch={architecture}: its limits are not known; known are {known}")

@@ -28,6 +28,10 @@ WAIVERS = {row[0]: Waiver(*row) for row in (
      "a barrier of threads behind the init leaves it time enough: the planted fault no_init_fence ends right "
      "on an H200 (bench/FAULTS.md), and nobody has told of a copy that came too early",
      "Triton; a tutorial of CUTLASS"),
+    ("alloc-fence", "A copy overwrites the word of tcgen05.alloc, and what threads read there, past a proxy fence",
+     "all threads have the word in a register before a barrier that the copy comes after, and PTX does not say by "
+     "which proxy tcgen05.alloc stores it; Meta's developers of Triton found no fence needed there",
+     "Triton and Gluon, of which a tile lies where tcgen05.alloc has stored its result"),
     ("same-init", "One thread initialises an mbarrier, once",
      "all lanes of a converged warp write one and the same state, before anybody uses the barrier",
      "ThunderKittens, whose first warp initialises its semaphores"),

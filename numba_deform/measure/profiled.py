@@ -20,6 +20,8 @@ class Profiles:
     """What a program's launches did: one Profile for each kernel and size of block, in the order in which they
     came. ``judge`` is given each launch, as the Session of ``check`` is, and runs it."""
 
+    arch = "sm_90a"  # whose machine code is run
+
     def __init__(self):
         self.runs, self.launches, self.notes, self.kernels = {}, Counter(), [], {}  # kernels: by functions
 

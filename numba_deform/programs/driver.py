@@ -1,6 +1,6 @@
 """A stand-in for the CUDA driver: numba-cuda's own host code runs, and each launch goes elsewhere.
 
-    with stand_in(run, note):
+    with stand_in(run, note, (9, 0)):
         kernel[grid, block](array)     # -> run(Launched(..))
 
 Device memory is host memory, streams (``streams.py``) do at once what they are told, and there is one device.
@@ -35,6 +35,7 @@ from numba.cuda.memory_management import nrt
 from numba.cuda.np.numpy_support import as_dtype
 
 from ..compiler.inference import infer
+from ..device.limits import HOPPER
 from ..engines.cpu.frontends.arguments import parts
 from ..engines.cpu.frontends.numba_python.native_program import NumbaKernel
 from ..engines.cpu.memory.scalars import bounds_of, start_of
@@ -43,13 +44,12 @@ from .callers import program_frame, program_line
 from .reductions import reduce
 from .streams import Streams
 
-CAPABILITY, BLOCKS_PER_SM, MULTIPROCESSORS = (9, 0), 8, 132
+BLOCKS_PER_SM, MULTIPROCESSORS = 8, 132
 ATTRIBUTES = {
     "MAX_THREADS_PER_BLOCK": 1024, "MAX_BLOCK_DIM_X": 1024, "MAX_BLOCK_DIM_Y": 1024, "MAX_BLOCK_DIM_Z": 64,
     "MAX_GRID_DIM_X": 2**31 - 1, "MAX_GRID_DIM_Y": 65535, "MAX_GRID_DIM_Z": 65535, "WARP_SIZE": 32,
     "MAX_SHARED_MEMORY_PER_BLOCK": 48 << 10, "MULTIPROCESSOR_COUNT": MULTIPROCESSORS, "PCI_DOMAIN_ID": 0,
-    "PCI_BUS_ID": 1, "PCI_DEVICE_ID": 0, "COMPUTE_MODE": 0, "COMPUTE_CAPABILITY_MAJOR": CAPABILITY[0],
-    "COMPUTE_CAPABILITY_MINOR": CAPABILITY[1],
+    "PCI_BUS_ID": 1, "PCI_DEVICE_ID": 0, "COMPUTE_MODE": 0,
 }  # fmt: skip
 MEMORY = 80 << 30
 POISON = 0xFF  # in memory that the host has asked for and not written
@@ -60,7 +60,7 @@ class CoreDevice:
     """What numba-cuda asks of ``cuda.core.Device``."""
 
     device_id: int = 0
-    compute_capability: tuple = CAPABILITY
+    compute_capability: tuple = HOPPER
     name: str = "CPU engine of numba_deform"
     uuid: str = str(uuid.UUID(int=1))
     context = python.SimpleNamespace(handle=binding.CUcontext(1), _handle=binding.CUcontext(1))
@@ -72,8 +72,10 @@ class CoreDevice:
 class HostDriver(Streams):
     """The driver's functions, on the host's memory. They return what Numba's wrappers of them return."""
 
-    def __init__(self, found):
+    def __init__(self, found, capability):
         super().__init__(found)
+        major, minor = (f"COMPUTE_CAPABILITY_{part}" for part in ("MAJOR", "MINOR"))
+        self.attributes = ATTRIBUTES | dict(zip((major, minor), capability, strict=True))
         self.unset = []  # (start, stop) of memory that nobody has set since it was asked for
         self.contexts = threading.local()
 
@@ -90,7 +92,7 @@ class HostDriver(Streams):
         return 1
 
     def cuDeviceGetAttribute(self, attribute, device):
-        return ATTRIBUTES.get(attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_"), 1)
+        return self.attributes.get(attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_"), 1)
 
     # --- contexts -------------------------------------------------------------------------------------
     def stack(self):
@@ -417,17 +419,17 @@ class Counts:
 
 
 @contextlib.contextmanager
-def stand_in(run, note):
+def stand_in(run, note, capability):
     """Inside, numba-cuda in this process uses the host's memory, and hands each launch to ``run``; ``note``
-    is called with a fault that is none of one launch, and a name. Kernels that are compiled inside, and arrays
-    that are made inside, are of no use afterwards."""
-    host, found, is_open = HostDriver(note), driver.driver, [True]
+    is called with a fault that is none of one launch, and a name. The device has that compute capability. Kernels
+    that are compiled inside, and arrays that are made inside, are of no use afterwards."""
+    host, found, is_open = HostDriver(note, capability), driver.driver, [True]
     functions = [name for name in vars(found) if name.startswith("cu")]  # bound by a driver that is there
     changes = [
         mock.patch.dict(vars(found), is_initialized=True, initialization_error=None, devices={}),
         mock.patch.object(type(found), "__getattr__", lambda self, name: getattr(host, name)),
         mock.patch.object(driver, "_logger", driver.make_logger(), create=True),
-        mock.patch.object(driver, "ExperimentalDevice", CoreDevice),
+        mock.patch.object(driver, "ExperimentalDevice", lambda number: CoreDevice(number, capability)),
         mock.patch.object(devices, "_runtime", devices._Runtime()),
         mock.patch.object(type(nrt.rtsys), "__getattribute__", lambda self, name: getattr(Counts(), name)),
         mock.patch.object(dispatcher._Kernel, "__init__", make_kernel),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+from ..device.limits import capability_of, limits_of
 from ..engines.cpu import SimFault, explore, simulate
 from ..engines.cpu.frontends.arguments import writeable
 from ..engines.cpu.schedules.executors import ONE_AT_A_TIME, NotSent, check_executor
@@ -49,9 +50,10 @@ class Session:
 
     ``schedules``, ``seed``, ``landing`` and ``waive`` are those of ``simulate``; with ``explored`` every order
     of a launch's events is tried first. ``stop`` ends the program at the first fault. ``suppressions``: pairs
-    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``. Schedules and
-    orders of a launch run in the workers of ``executor``, as those of ``simulate``; a launch that cannot be
-    sent there, and those of child processes, run where they are.
+    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``. ``arch`` is the
+    GPU that the program finds and Triton compiles for. Schedules and orders of a launch run in the workers of
+    ``executor``, as those of ``simulate``; a launch that cannot be sent there, and those of child processes,
+    run where they are.
 
     Of a launch of more than ``large`` threads some whole blocks are judged (``sampling.sample``), and the rest
     runs without checks; ``all`` judges every block of every launch.
@@ -67,12 +69,14 @@ class Session:
     all: bool = False
     large: int = LARGE
     suppressions: tuple = ()
+    arch: str = "sm_90a"
     executor: object = None
     folder: Path | None = None  # of a child: where the check that it belongs to finds what it has seen
 
     def __post_init__(self):
         self.waive = waivers(self.waive)
         check_executor(self.executor)
+        limits_of(self.arch)
         self.forget()
 
     def forget(self):
@@ -169,6 +173,7 @@ class Session:
         self.compiled += report.compiled
         launched.touched, launched.unset = report.touched, () if sampled else report.unset
         self.waived = added(self.waived, report.waived)
+        self.notes |= report.notes
         if report.untried:
             self.note(f"{name} has not tried {report.untried}")
 
@@ -289,5 +294,9 @@ def stand_ins(session):
     """Inside, this process's launches go to ``session``."""
     from . import driver, triton_driver  # not above: on a machine without numba-cuda the words are still there
 
-    with driver.stand_in(session.judge, session.found), triton_driver.stand_in(session.judge, session.note):
+    capability = capability_of(session.arch)
+    with (
+        driver.stand_in(session.judge, session.found, capability),
+        triton_driver.stand_in(session.judge, session.note, capability),
+    ):
         yield

@@ -1,6 +1,6 @@
-"""A stand-in for Triton's driver: Triton compiles for a Hopper GPU as always, and each launch goes elsewhere.
+"""A stand-in for Triton's driver: Triton compiles as for a GPU, and each launch goes elsewhere.
 
-    with stand_in(run, note):
+    with stand_in(run, note, (9, 0)):
         kernel[grid](tensor, n)        # -> run(Launched(..))
 
 It is put in place when the program imports Triton. Public there are ``DriverBase``, ``driver.set_active`` and
@@ -25,16 +25,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from ..device.limits import SHARED_LIMIT
+from ..device.limits import LIMITS
 from ..engines.cpu.frontends.arguments import extents
 from ..engines.cpu.frontends.ptx.compilers.triton_kernels import TritonKernel
 from ..engines.gc_pauses import kept
 from ..engines.launches import PATTERN
 
-CAPABILITY, MULTIPROCESSORS = (9, 0), 132
+MULTIPROCESSORS = 132
 REGISTERS = 128  # of a thread, for programs that ask: nobody has counted them without ptxas
 PROPERTIES = {
-    "max_shared_mem": SHARED_LIMIT, "max_num_regs": 65536, "multiprocessor_count": MULTIPROCESSORS,
+    "max_num_regs": 65536, "multiprocessor_count": MULTIPROCESSORS,
     "warpSize": 32, "sm_clock_rate": 1_980_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
 }  # fmt: skip
 NO_TIME = math.nan  # what a benchmark measures here
@@ -87,17 +87,18 @@ class Awaited(importlib.abc.MetaPathFinder):
 
 
 @contextlib.contextmanager
-def stand_in(run, note):
-    """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out."""
+def stand_in(run, note, capability):
+    """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out. The GPU
+    that programs find has that compute capability."""
     with contextlib.ExitStack() as stack:
         there, unset = set(), Unset()
 
         def imported(name):
             there.add(name)
             if name == "triton":
-                stack.enter_context(_triton(run, note, unset))
+                stack.enter_context(_triton(run, note, unset, capability))
             if len(there) == 2:  # PyTorch may import Triton before it is complete itself
-                stack.enter_context(_torch(unset))
+                stack.enter_context(_torch(unset, capability))
 
         for name in "torch", "triton":
             if name in sys.modules:
@@ -139,6 +140,9 @@ class Unset:
 class Utils:
     """What Triton asks its driver's C module for."""
 
+    def __init__(self, capability):
+        self.properties = PROPERTIES | {"max_shared_mem": LIMITS[capability].block_shared}
+
     def load_binary(self, name, kernel, shared, device):
         """(module, function, registers, spills, most threads); the "binary" is the PTX."""
         return None, kernel.decode(), REGISTERS, 0, 1024
@@ -147,7 +151,7 @@ class Utils:
         """Nothing was loaded."""
 
     def get_device_properties(self, device):
-        return PROPERTIES
+        return self.properties
 
     def cuOccupancyMaxActiveClusters(self, *args):
         return MULTIPROCESSORS
@@ -185,10 +189,11 @@ def _driver_class():
     from triton.backends.driver import DriverBase
 
     class HostDriver(DriverBase):
-        """One device, a Hopper GPU, whose memory is the host's."""
+        """One device, whose memory is the host's."""
 
-        def __init__(self, run, unset):
-            self.run, self.unset, self.utils, self.only_compiles = run, unset, Utils(), False
+        def __init__(self, run, unset, capability):
+            self.run, self.unset, self.utils, self.only_compiles = run, unset, Utils(capability), False
+            self.capability = capability
             self.launcher_cls = functools.partial(Launcher, self)
 
         @staticmethod
@@ -199,7 +204,7 @@ def _driver_class():
             raise NotImplementedError("there is no C launcher here")
 
         def get_current_target(self):
-            return GPUTarget("cuda", 10 * CAPABILITY[0] + CAPABILITY[1], 32)
+            return GPUTarget("cuda", 10 * self.capability[0] + self.capability[1], 32)
 
         def get_active_torch_device(self):
             import torch
@@ -223,7 +228,7 @@ def _driver_class():
             return 0
 
         def get_device_capability(self, device=None):
-            return CAPABILITY
+            return self.capability
 
         def set_current_device(self, device):
             """There is one."""
@@ -260,12 +265,12 @@ def version():
 
 
 @contextlib.contextmanager
-def _triton(run, note, unset):
+def _triton(run, note, unset, capability):
     from triton import knobs, testing
     from triton._C import libtriton
     from triton.runtime import autotuner, cache, driver
 
-    host, tuner = _driver_class()(run, unset), autotuner.Autotuner
+    host, tuner = _driver_class()(run, unset, capability), autotuner.Autotuner
     before = driver._active
     driver.set_active(host)
     benchmark = Benchmarks(note)
@@ -339,14 +344,15 @@ class CublasLt:
 
 
 # --- PyTorch ------------------------------------------------------------------------------------------
-def _cuda():
+def _cuda(capability):
     """{name in torch.cuda: what stands for it}"""
     properties = python.SimpleNamespace(
-        name="CPU engine of numba_deform", major=CAPABILITY[0], minor=CAPABILITY[1], total_memory=80 << 30,
-        multi_processor_count=MULTIPROCESSORS, shared_memory_per_block_optin=SHARED_LIMIT, warp_size=32,
+        name="CPU engine of numba_deform", major=capability[0], minor=capability[1], total_memory=80 << 30,
+        multi_processor_count=MULTIPROCESSORS, warp_size=32,
+        shared_memory_per_block_optin=LIMITS[capability].block_shared,
     )  # fmt: skip
     answers = {
-        "is_available": True, "device_count": 1, "current_device": 0, "get_device_capability": CAPABILITY,
+        "is_available": True, "device_count": 1, "current_device": 0, "get_device_capability": capability,
         "get_device_name": properties.name, "get_device_properties": properties, "synchronize": None,
         "set_device": None, "empty_cache": None, "current_stream": python.SimpleNamespace(cuda_stream=0),
         "device": contextlib.nullcontext(), "stream": contextlib.nullcontext(),
@@ -356,7 +362,7 @@ def _cuda():
 
 
 @contextlib.contextmanager
-def _torch(unset):
+def _torch(unset, capability):
     """Inside, ``cuda`` as a device means the CPU."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -376,7 +382,7 @@ def _torch(unset):
             return made
 
     with contextlib.ExitStack() as stack:
-        for name, value in _cuda().items():
+        for name, value in _cuda(capability).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         stack.enter_context(OnTheCpu())
         yield

@@ -149,3 +149,35 @@ def test_without_triton_nothing_is_imported(tmp_path):
     file.write_text("print(1)")
     assert main(["check", str(file)]) == 0
     assert not {name for name in set(sys.modules) - before if name.split(".")[0] in ("torch", "triton")}
+
+
+PRODUCT = """
+import torch
+import triton
+import triton.language as tl
+
+assert torch.cuda.get_device_capability() == CAPABILITY
+
+
+@triton.jit
+def product(a, b, out, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):
+    i, j, k = tl.arange(0, 128)[:, None], tl.arange(0, COLUMNS), tl.arange(0, DEPTH)
+    left, right = tl.load(a + i * DEPTH + k[None, :]), tl.load(b + k[:, None] * COLUMNS + j[None, :])
+    tl.store(out + i * COLUMNS + j[None, :], tl.dot(left, right))
+
+
+a, b, out = torch.rand(128, 32).half(), torch.rand(32, 32).half(), torch.empty(128, 32)
+product[(1,)](a, b, out, 32, 32)
+assert torch.allclose(out, a.float() @ b.float(), atol=1e-4)
+"""
+
+
+@pytest.mark.parametrize("words, capability, notes", [
+    ([], (9, 0), []), (["arch=sm_100a"], (10, 0), ["tensor memory is judged by PTX's text alone"])])  # fmt: skip
+def test_the_gpu_that_the_program_finds(tmp_path, words, capability, notes):
+    file, out = tmp_path / "product.py", tmp_path / "out.json"
+    file.write_text(PRODUCT.replace("CAPABILITY", str(capability)))
+    assert main(["check", "waive=same-value", f"json={out}", *words, str(file)]) == 0
+    said = json.loads(out.read_text())
+    assert said["launches"] == 1 and not said["faults"]
+    assert [note.partition(":")[0] for note in said["notes"]] == notes

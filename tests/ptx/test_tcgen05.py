@@ -266,3 +266,54 @@ def test_places(shape, count):
 def test_lanes():
     assert lanes_of(128, 0).tolist() == list(range(128))
     assert lanes_of(64, 16).tolist() == [32 * (n // 16) + 16 + n % 16 for n in range(64)]
+
+
+# --- as Triton writes it --------------------------------------------------------------------------------
+def small(change, language="gluon", **how):
+    """A product of 128 x 16 by the kernel above with ``change``, (old, new) pairs."""
+    random = np.random.default_rng(5)
+    a, b = (random.integers(-8, 9, (n, 16)).astype(np.float16) for n in (128, 16))
+    (left, a_fields), (right, b_fields) = k_major(a), k_major(b)
+    text = product_text("f16", 1 << 4 | 2 << 17 | 8 << 24, 16, left.nbytes, right.nbytes, a_fields, b_fields)
+    for old, new in change:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    out = np.zeros((128, 16), np.float32)
+    kernel = nd.from_ptx(text, language=language)["k"]
+    report = nd.simulate(kernel, 1, 128, [left.reshape(-1), right.reshape(-1), out], **how)
+    np.testing.assert_array_equal(out, a.astype(float) @ b.T.astype(float))
+    return report
+
+
+ABOVE = [("ld.shared.b32 base, [x];", "ld.shared.b32 base, [x]; bar.sync 0;"), ("mov.u32 x, place", "mov.u32 x, left")]
+
+
+def test_a_tile_where_the_address_was():
+    """A copy goes to where tcgen05.alloc has stored its result, with no proxy fence between."""
+    assert small(ABOVE, waive="alloc-fence").waived["alloc-fence"][0] >= 2  # the store, and the loads
+    with pytest.raises(faults.MissingProxyFence, match="waive=alloc-fence") as caught:
+        small(ABOVE)
+    assert caught.value.waiver == "alloc-fence"
+    fence = ("fence.mbarrier_init.release.cluster;", "fence.proxy.async;")
+    with pytest.raises(faults.MissingRefillFence, match="waive=alloc-fence"):  # the other threads' loads
+        small([*ABOVE, fence])
+    everyone = ("base, [x]; bar.sync 0;", "base, [x]; fence.proxy.async; bar.sync 0;")
+    assert not small([*ABOVE, everyone]).waived
+    written = ("base, [x]; bar.sync 0;", "base, [x]; bar.sync 0; @!q st.shared.b32 [x], base;")
+    with pytest.raises(faults.MissingProxyFence) as caught:  # an ordinary store there is none of alloc's
+        small([*ABOVE, written], waive="alloc-fence")
+    assert caught.value.waiver is None
+
+
+AHEAD = ("mov.u32 n, 0;\n bar.sync 0;", "mov.u32 n, 0;\n bar.sync 0;\n tcgen05.ld.sync.aligned.32x32b.x1.b32 {c}, [x+64];")
+NAMED = (".reg .b32 t,", ".reg .b32 c, t,")
+
+
+def test_cells_that_are_loaded_ahead():
+    """Triton loads tensor memory in stages that a loop may not have; nothing may come of what was there."""
+    small([NAMED, AHEAD])
+    small([NAMED, AHEAD, ("setp.gt.u32 q, t, 1000;", "setp.gt.u32 q, t, 1000; mul.lo.u32 c, c, 3; selp.b32 c, c, 0, q;")])
+    with pytest.raises(faults.UninitialisedRead, match=r"tcgen05.ld.32x32b at .*:\d+ reads it"):
+        small([NAMED, AHEAD, ("st.global.b32 [gd], a;", "mov.b32 a, c; st.global.b32 [gd], a;")])
+    with pytest.raises(faults.UninitialisedRead, match="column 64 of tensor memory, which nothing has written"):
+        small([NAMED, AHEAD], language="ptx")

@@ -422,7 +422,10 @@ class CopyEngine:
                 elif copy_of(w):
                     fault.cure = "Call fence_proxy_async() in a thread that has waited for it, then a barrier, "
                     fault.cure += "then issue the copy."
-                raise fault
+                if home.tells_of_tensor_memory(w):
+                    fault.waiver = "alloc-fence"
+                if not home.execution.waived.excuses(fault, thread, w.site):
+                    raise fault
 
     def check_global_proxy(self, thread, region, address, size, what):
         """The same for global memory, which needs a fence of its own."""

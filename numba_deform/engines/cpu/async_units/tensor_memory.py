@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import faults
-from ..memory.scalars import WORD
+from ..memory.scalars import WORD, Undefined
 from .cycle_costs import COST
 from .warp_mma import converged
 
@@ -110,7 +110,7 @@ class TensorMemory:
         self.writer = np.zeros((LANES, COLUMNS), np.int64)  # number of the Access that wrote a cell last
         self.writes, self.reads, self.count = {}, [], 0
         self.replaced = {}  # number of an Access that wrote -> (those it replaced, Pipes that read these, when)
-        self.pipes = {}
+        self.pipes, self.told = {}, set()  # told: where the address of columns has been stored
 
     def pipe(self, kind, owner):
         """The Pipe of a warp's loads or stores, or of a thread's products."""
@@ -141,6 +141,7 @@ class TensorMemory:
             self.allocations[first] = Allocation(columns, thread, thread.site())
             self.writer[:, first : first + columns] = 0
             thread.store("shared", place, (first,))
+            self.told.add(thread.site())
         converged(thread, f"{what}, done", None, lambda brought: self._tell(thread) or [()])
 
     def _meet_peer(self, thread, what):
@@ -288,8 +289,9 @@ class TensorMemory:
         return [n for n in numbers if n]
 
     # --- loads and stores -------------------------------------------------------------------------------
-    def load(self, thread, address, shape, count, packed, split):
-        """``tcgen05.ld`` of a warp: the words of this lane's registers."""
+    def load(self, thread, address, shape, count, packed, split, may_go_unused=False):
+        """``tcgen05.ld`` of a warp: the words of this lane's registers. Of cells that nothing has written they
+        are undefined where they ``may_go_unused``, else that is a fault."""
         lane, first = split_address(address)
         where = places(shape, count, split, packed)
         cells = (lane + where[0][thread.lane]) % LANES, (first + where[1][thread.lane]) % COLUMNS
@@ -299,11 +301,14 @@ class TensorMemory:
             thread.spin()
 
         def move(brought):
-            lanes, columns = self._cells("ld", thread, shape, where, brought)
-            words = self.cells[lanes, columns]
+            lanes, columns = self._cells("ld", thread, shape, where, brought, may_go_unused)
+            words, holes = self.cells[lanes, columns], self.writer[lanes, columns] == 0
             if packed:
                 low, high = np.split(words & 0xFFFF, 2, axis=1)
-                words = low | high << np.uint32(16)
+                words, holes = low | high << np.uint32(16), np.logical_or(*np.split(holes, 2, axis=1))
+            if holes.any():
+                words = words.astype(object)
+                words[holes] = Undefined(f"tcgen05.ld.{shape} at {thread.at(thread.site())} reads it", "cell")
             return [tuple(each) for each in words.tolist()]
 
         return converged(thread, f"tcgen05.ld.{shape}", (int(address),), move)[thread.lane]
@@ -321,7 +326,7 @@ class TensorMemory:
 
         converged(thread, f"tcgen05.st.{shape}", (int(address), words), move)
 
-    def _cells(self, kind, thread, shape, where, brought):
+    def _cells(self, kind, thread, shape, where, brought, may_go_unused=False):
         """(lanes, columns) of what the warp moves, arrays (lane of the warp, register), when that has been
         judged and noted."""
         site, thread = thread.site(), self.block.threads[32 * thread.warp]  # its first lane speaks for the warp
@@ -334,7 +339,7 @@ class TensorMemory:
             rectangle = tuple(np.unique(lanes[half]).tolist()), slice(int(own.min()), int(own.max()) + 1)
             what = f"tcgen05.{kind}.{shape}"
             access = Access(kind, what, thread, site, pipe, pipe.number, *rectangle)
-            self.access(access, reads=kind == "ld", writes=kind == "st")
+            self.access(access, reads=kind == "ld" and not may_go_unused, writes=kind == "st")
         pipe.number += 1
         thread.time += COST.shared_access
         return lanes, columns

@@ -256,6 +256,10 @@ class Block(Scheduler):
                 if (late := late + groups.open) and (groups.open or thread.tid not in excused):
                     self._outlives(late[-1])
 
+    def tells_of_tensor_memory(self, w):
+        """Whether a write to shared memory is a ``tcgen05.alloc``'s."""
+        return self.tensor_memory is not None and w.site in self.tensor_memory.told
+
     def _outlives(self, copy):
         fault = self.explain.outlives(self, copy)
         if not self.execution.waived.excuses(fault, copy.block.threads[copy.tid], copy.site):

@@ -163,9 +163,14 @@ class ShadowMemory(MayHoldUndefined):
         all else is right: it is seldom what somebody looks for who has another fault."""
         home, execution = copy_of(record).barrier.block, thread.block.execution
         late = [r for r in readers(entry) if is_by_thread(r) and not thread.sees_fence(home, Access.read(r))]
-        if late and not execution.waived.allows("refill-fence", thread) and not execution.told_at_the_end:
+        if not late:
+            return
+        w = self.written[self.read_by.index(entry, address - self.base)]
+        waiver = "alloc-fence" if home.tells_of_tensor_memory(w) else "refill-fence"
+        if not execution.waived.allows(waiver, thread) and not execution.told_at_the_end:
             first = Access.read(min(late, key=lambda r: r[TID]))
             execution.told_at_the_end = thread.explain.unfenced_refill(self, thread, first, address, record)
+            execution.told_at_the_end.waiver = waiver
 
     def on_copy_read(self, thread, address, size, owner, clock, block=None):
         """A copy that ``thread`` issues reads these bytes until the epoch (owner, clock), of ``block`` if not

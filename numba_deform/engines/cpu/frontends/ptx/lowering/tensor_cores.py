@@ -70,7 +70,9 @@ def _moved(values, i, address, registers):
 
 def _ld(values, i):
     registers = words_of(i.operands[0])
-    call = f"tcgen05_ld({_moved(values, i, i.operands[1], registers)})"
+    call = f"tcgen05_ld({_moved(values, i, i.operands[1], registers)}"
+    # Triton loads ahead, in stages that a loop may not have, and leaves the value unused there.
+    call += ", True)" if values.program.language in ("triton", "gluon") else ")"
     return values.set_all(registers, "b32", call)
 
 
@@ -109,8 +111,9 @@ def _scales(i, kind):
 
 
 def _cp(values, i):
-    shape = ".".join(p for p in i.parts[2:] if not p.startswith("cta_group"))
-    if shape not in COPIES:
+    said = sorted(p for p in i.parts[2:] if not p.startswith("cta_group"))  # Triton has the shape last
+    shape = next((shape for shape in COPIES if sorted(shape.split(".")) == said), None)
+    if shape is None:
         raise BadPtx(i.opcode)
     address, descriptor = i.operands
     given = f"{values.address(address, 'shared')}, {values.value(descriptor, 'u64')}, {shape!r}, {_group(i)}"
