@@ -200,6 +200,8 @@ PROGRAMS += (
             "deepseek-ai/DeepGEMM", GEMM_COMMIT, ("deep_gemm/include",),
             ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include", "-I{cutlass}/include",
              SM100), (OWN_LANES,), ("store-at-exit",)),
+    Program("CUTLASS GEMM with clusterlaunchcontrol", "cutlass_gemm_sm100.cu", (), real_bugs.CUTLASS, "7107b0553",
+            ("include", "tools/util/include"), (*real_bugs.CUTE, SM100), waive=("one-per-warp", "store-at-exit")),
 )  # fmt: skip
 
 
