@@ -18,7 +18,8 @@ Which instruction of PTX becomes which operation of the engine, and what judges 
 [`frontends/ptx/`](../numba_deform/engines/cpu/frontends/ptx), which the translation itself uses, by
 `python bench/ptx_instructions.py`. Forms that ptxas takes for sm_90a, or sm_100a, stand once more, one each, in
 [`forms_known.txt`](../tests/ptx/forms_known.txt), and those that are refused by name in
-[`forms_refused.txt`](../tests/ptx/forms_refused.txt); anything else is refused by its name and line as well."""
+[`forms_refused.txt`](../tests/ptx/forms_refused.txt), of Blackwell in files beside these; anything else is
+refused by its name and line as well."""
 JUDGED = {  # by the first word: what is judged, besides that operands are defined
     "ld": "place, alignment, races, what is there", "ldu": "as ld", "st": "place, alignment, races",
     "atom": "place, alignment, races, scope, what it orders", "red": "as atom", "mapa": "rank",
@@ -29,6 +30,8 @@ JUDGED = {  # by the first word: what is judged, besides that operands are defin
     "shfl": "who comes; undefined lanes", "elect": "who comes", "match": "who comes", "redux": "who comes",
     "movmatrix": "that the whole warp comes", "wgmma": "descriptors, proxies, races, whose the registers are",
     "mma": "that the whole warp comes", "setmaxnreg": "counts, the block's registers",
+    "clusterlaunchcontrol": "place, proxies, bytes, answers that say no (by PTX's text)",
+    "wmma": "that the whole warp comes",
     "tcgen05": "allocation, lanes, what is in flight, descriptors, proxies (by PTX's text)",
     "trap": "a fault, at its line",
     "call": "an assertion is a fault, vprintf prints", "nanosleep": "whether anybody can go on",

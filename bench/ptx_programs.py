@@ -178,11 +178,10 @@ PROGRAMS += (
 
 
 # Of other projects for a Blackwell GPU. The first three waits of ThunderKittens' producer are for stages that
-# nobody has used, and the rests of two loops do not run. Level 06 of its ladder is a MissedPhase, as CUTLASS'
-# second tutorial is. DeepGEMM's warps read tensor memory from lane 0 on: the hardware puts in their own, it says.
+# nobody has used, and the rests of two loops do not run.
 SM100, UNDONE = "-gencode=arch=compute_100a,code=compute_100a", ("products are not committed", -1)
-OWN_LANES = ("deep_gemm/include/deep_gemm/epilogue/sm100_store_cd.cuh", r"(uint32_t tmem_addr = )(tmem_base_addr)",
-             r"\1(epilogue_warp_idx << 21) + \2")  # fmt: skip
+OWN_LANES = ("deep_gemm/include/deep_gemm/epilogue/sm100_store_cd.cuh",
+             r"(uint32_t tmem_addr = )(tmem_base_addr)", r"\1(epilogue_warp_idx << 21) + \2")  # fmt: skip
 LADDER = (*TENSOR, UNDONE, *(("a wait is left out", n) for n in (3, 5, 6, 8)), RING[2], RING[3],
           ("no barrier of threads", 1), ("a store is not waited for", 0))  # fmt: skip
 
@@ -204,8 +203,10 @@ PROGRAMS += (
              ("too few bytes are expected", 3), *RING[3:], ("no fence before a store", -1),
              ("a store is not waited for", 0)),
             "deepseek-ai/DeepGEMM", GEMM_COMMIT, ("deep_gemm/include",),
-            ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include", "-I{cutlass}/include", SM100),
-            (OWN_LANES,), ("store-at-exit",)),
+            ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include", "-I{cutlass}/include",
+             SM100), (OWN_LANES,), ("store-at-exit",)),
+    Program("CUTLASS GEMM with clusterlaunchcontrol", "cutlass_gemm_sm100.cu", (), real_bugs.CUTLASS, "7107b0553",
+            ("include", "tools/util/include"), (*real_bugs.CUTE, SM100), waive=("one-per-warp", "store-at-exit")),
 )  # fmt: skip
 
 
@@ -378,6 +379,11 @@ by PTX's text alone; their own comparison of the results says that they are righ
 MissingProxyFence: threads store its tiles, and no `fence.proxy.async` comes before the product. It runs here
 with that fence. The second takes one step: with more it is a MissedPhase, since nothing keeps the warps that
 only wait within a phase of the one that goes on.
+
+TransformerEngine's kernel, the two of ThunderKittens and `sm100_bf16_gemm` of DeepGEMM are for Blackwell as
+well; our programs compare what they leave with sums in float64. DeepGEMM's warps all read tensor memory from
+lane 0 on, and say that the hardware puts in their own lanes; by PTX's text that is a BadTensorOperand, so that
+it runs here with their own. ThunderKittens' level 06 is a MissedPhase: in it, too, warps only wait.
 
 ## The same programs on a GPU
 

@@ -202,7 +202,7 @@ def make_kernel(self, py_func, argtypes, link=None, debug=False, lineinfo=False,
     nvvm_options = {"fastmath": fastmath, "opt": 3 if opt else 0} | ({"g": None} if debug else {})
     compiled = functools.partial(
         compile_cuda, py_func, types.void, argtypes, debug=debug, lineinfo=lineinfo, forceinline=forceinline,
-        fastmath=fastmath, nvvm_options=nvvm_options, cc=CAPABILITY, max_registers=max_registers, lto=lto,
+        fastmath=fastmath, nvvm_options=nvvm_options, cc=HOPPER, max_registers=max_registers, lto=lto,
     )  # fmt: skip
     self.lower = functools.partial(lower, self, compiled)
     config = current_launch_config()  # where Numba's passes note that they have asked for it

@@ -165,3 +165,25 @@ def test_a_copy_says_that_its_stage_was_free():
         out = np.zeros(1, np.float32)
         nd.simulate(nd.from_ptx(made)["k"], 1, 64, [np.arange(16, dtype=np.float32), out], landing=landing)
         assert out[0] == 0 + 4 + 8 + 12
+
+
+@pytest.mark.parametrize("order, fault", [("release", None), ("relaxed", faults.DataRace)])
+def test_a_relaxed_arrival_hands_on_nothing(order, fault):
+    text = f""".version 8.7 .target sm_100a .address_size 64
+.visible .entry k(.param .u64 out)
+{{ .reg .pred p; .reg .b32 t, a, bar, x; .reg .b64 y; .shared .b32 room; .shared .align 8 .b64 barrier;
+ mov.u32 t, %tid.x; mov.u32 a, room; mov.u32 bar, barrier; setp.ne.u32 p, t, 0; @p bra ready;
+ mbarrier.init.shared::cta.b64 [bar], 1; st.shared.b32 [a], 0;
+ready: bar.sync 0; @p bra look;
+ st.shared.b32 [a], 5; mbarrier.arrive.{order}.cta.shared::cta.b64 _, [bar]; bra end;
+look: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [bar], 0; @!p bra look;
+ ld.shared.b32 x, [a]; ld.param.u64 y, [out]; mad.wide.u32 y, t, 4, y; st.global.b32 [y], x;
+end: ret; }}
+"""
+    out = np.zeros(64, np.int32)
+    if fault:
+        with pytest.raises(fault):
+            nd.simulate(nd.from_ptx(text)["k"], 1, 64, [out])
+    else:
+        nd.simulate(nd.from_ptx(text)["k"], 1, 64, [out])
+        assert (out[1:] == 5).all()

@@ -44,21 +44,24 @@ class ThreadOrdering(ThreadLife):
             return self.seen[owner] >= clock
         return vc.covers_shared(self.foreign, block, owner, clock)
 
-    def fence_acq_rel(self, wide=True, sc=False, cluster=False):
+    def fence_acq_rel(self, wide=True, sc=False, cluster=False, acquires=True, releases=True):
         """Release: later relaxed atomics hand out what came before. Acquire: earlier ones take effect.
         ``cluster``: of that scope, whatever ``wide`` is."""
         if sc:
             self.acquire(vc.renamed(self.foreign, vc.MET, None))
         scope = vc.CLUSTER if cluster else wide
-        self.acquire(self.acquired[scope])
-        _, every, near = self.acquired
-        self.acquired = {}, {} if scope is vc.GPU else every, near if scope is vc.CTA else {}
+        if acquires:
+            self.acquire(self.acquired[scope])
+            _, every, near = self.acquired
+            self.acquired = {}, {} if scope is vc.GPU else every, near if scope is vc.CTA else {}
+        self.narrow_fence = vc.SCOPES_IN_WORDS.get(scope)
+        if not releases:
+            return
         known = self.knowledge()
         if sc:
             self.learn(vc.renamed(known, None, vc.FENCED))
         _, every, near = self.published
         self.published = known, known if scope is vc.GPU else every, near if scope is vc.CTA else known
-        self.narrow_fence = vc.SCOPES_IN_WORDS.get(scope)
         lacks = "its fence before that has scope cta (fence_acq_rel_cta)" if scope is vc.CTA else None
         self.last_fence = lacks, self.clock
         self.tick()

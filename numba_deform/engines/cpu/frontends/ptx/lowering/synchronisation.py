@@ -38,6 +38,8 @@ FENCES = {  # those without an intrinsic of their own name, or with one of Numba
     "membar.sys": "cuda.threadfence()", "fence.sc.cta": "cuda.threadfence_block()",
     "fence.sc.gpu": "cuda.threadfence()", "fence.sc.sys": "cuda.threadfence()",
     "fence.sc.cluster": "fence_sc_cluster()", "fence.acq_rel.sys": "fence_acq_rel_gpu()",
+    **{f"fence.{half}.{scope}": f"fence_half({half == 'acquire'}, {scope!r})"
+       for half in ("acquire", "release") for scope in SCOPES},
     "fence.proxy.alias": "pass",  # memory has one address here
     # One half each of what orders both ways; taken for the whole.
     "fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster": "fence_proxy_async()",

@@ -30,6 +30,12 @@ def fence_sc_cluster():
     cpu().fence_acq_rel(sc=True, cluster=True)
 
 
+@kernel_function
+def fence_half(acquires, scope):
+    """A fence that only acquires, or only releases."""
+    cpu().fence_acq_rel(scope != "cta", cluster=scope == "cluster", acquires=acquires, releases=not acquires)
+
+
 # --- mbarriers ----------------------------------------------------------------------------------------
 def _is_own(thread, address):
     rank = (address >> RANK) - 1
