@@ -274,4 +274,3 @@ def inspect(pairs):
     values = in_words(pipeline.checked(parameters))
     heads = {"pipeline": f"{pipeline.name} for {architecture}", "parameters": values}
     return print_inspection(inspection, options.get("show", "summary"), heads, launch.shared_bytes)
-

@@ -428,4 +428,3 @@ class Program:
 def kinds_of_parameters(entry):
     """PTX types of what a launch hands over: u64 for what is an address."""
     return ["u64" if v.array or SIZES[v.type] == 8 and v.type != "f64" else v.type for v in entry.params]
-

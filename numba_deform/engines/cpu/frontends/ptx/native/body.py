@@ -201,4 +201,3 @@ class Body(Expressions):
         if node.value is not None:
             frame.result = self.value(node.value)
         self.builder.branch(frame.after)
-
