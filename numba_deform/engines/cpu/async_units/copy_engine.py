@@ -260,10 +260,9 @@ class CopyEngine:
         kind = kind_of(op, tensor.dtype)
         if op and kind is None:
             what = f"a reduction by {op} into elements of type {tensor.dtype}: {tensor!r}"
-            fault = thread.fault(faults.BadTensorMap, what)
-            fault.rule = "A reduction is one that PTX has for elements of that type (PTX 9.7.9.25.4.2)."
-            fault.cure = f"{op} takes " + ", ".join(types_of(op)) + "."
-            raise fault
+            rule = "A reduction is one that PTX has for elements of that type (PTX 9.7.9.25.4.2)."
+            cure = f"{op} takes " + ", ".join(types_of(op)) + "."
+            raise thread.fault(faults.BadTensorMap, what, rule=rule, cure=cure)
         self._corner(thread, tensor, coords, "store")
         groups = self._groups(thread, "bulk")
         self.maps.on_copy(thread, address, groups.read_component, groups.number)
@@ -434,8 +433,7 @@ class CopyEngine:
                     name = region.name_of(address + at)
                     what = f"issues a {what} on {name}, which {thread.describe(w)} wrote at "
                     what += f"{thread.at(w.site)} with no fence.proxy.async.global since"
-                    fault = thread.fault(faults.MissingProxyFence, what, name)
-                    fault.cure = "Call fence_proxy_async_global() (or fence_proxy_async_full()) in each "
-                    fault.cure += "writing thread, then a barrier, then issue the copy; or behind the barrier, "
-                    fault.cure += "in the issuing thread."
-                    raise fault
+                    cure = "Call fence_proxy_async_global() (or fence_proxy_async_full()) in each "
+                    cure += "writing thread, then a barrier, then issue the copy; or behind the barrier, "
+                    cure += "in the issuing thread."
+                    raise thread.fault(faults.MissingProxyFence, what, name, cure=cure)

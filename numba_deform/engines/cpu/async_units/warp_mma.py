@@ -142,10 +142,9 @@ def _apart(thread, what, given, others):
     else:
         gone = next(lane for lane in range(32) if lane not in given)
         what = f"{what} by {len(given)} lanes: lane {gone} has exited or does not exist"
-    fault = thread.fault(faults.WarpDivergence, what)
-    fault.rule = "ldmatrix, stmatrix, mma and wgmma are .sync.aligned: all 32 lanes of the warp execute the "
-    fault.rule += "same one (PTX 9.7.14, 9.7.15)."
-    return fault
+    rule = "ldmatrix, stmatrix, mma and wgmma are .sync.aligned: all 32 lanes of the warp execute the "
+    rule += "same one (PTX 9.7.14, 9.7.15)."
+    return thread.fault(faults.WarpDivergence, what, rule=rule)
 
 
 def multiply_matrices(thread, kind, a, b, c):

@@ -362,10 +362,9 @@ class Cluster:
         """((block, barrier there, address there), (start, landing)) of an operation of the generic proxy, which
         a barrier counts."""
         if len(self.blocks) == 1:
-            fault = thread.fault(faults.NotInCluster, f"a {what} in a cluster of one block")
-            fault.rule = "st.async and red.async are for clusters of several blocks (PTX 9.7.9.12, 9.7.13.7)."
-            fault.cure = "Launch clusters of several blocks; in one block, store and then arrive."
-            raise fault
+            rule = "st.async and red.async are for clusters of several blocks (PTX 9.7.9.12, 9.7.13.7)."
+            cure = "Launch clusters of several blocks; in one block, store and then arrive."
+            raise thread.fault(faults.NotInCluster, f"a {what} in a cluster of one block", rule=rule, cure=cure)
         block, dst, bar = self._one_block(thread, what, dst, bar)
         if dst % size:
             name = block.shared.name_of(dst)

@@ -80,10 +80,9 @@ class Execution:
         room = self.room(thread.block)
         if self.blocks > room:
             what = f"this_grid().sync() of {self.blocks} blocks, of which {room} have room at once"
-            fault = thread.fault(faults.NotResident, what)
-            fault.rule = "All blocks of a grid with a barrier of its own are there at once: a cooperative "
-            fault.rule += "launch of more is refused (CUDA guide, cooperative groups, grid synchronization)."
-            raise fault
+            rule = "All blocks of a grid with a barrier of its own are there at once: a cooperative "
+            rule += "launch of more is refused (CUDA guide, cooperative groups, grid synchronization)."
+            raise thread.fault(faults.NotResident, what, rule=rule)
         if self.grid_barrier is None:
             count = self.blocks * self.threads
             self.grid_barrier = GridBarrier(count, self.waived)
