@@ -62,18 +62,6 @@ class CopyEngine:
         # Bulk stores: how often a thread came to a place, and by (warp, place, how often) the first lane's.
         self.visits, self.issued = Counter(), {}
 
-    def find_map(self, thread, address):
-        return self.maps.find(thread, address)[0]
-
-    def fence_map(self, thread, address):
-        self.maps.fence(thread, address)
-
-    def replace_map(self, thread, *args):
-        self.maps.replace(thread, *args)
-
-    def publish_map(self, thread, dst, src):
-        self.maps.publish(thread, dst, src)
-
     def _usable_map(self, thread, address, coords, mode="tile"):
         """(the map at ``address``, the coordinates as the instruction takes them)"""
         rows = isinstance(coords, Rows)

@@ -6,12 +6,11 @@ from llvmlite import ir
 from numba import types
 
 from ..runtime import layout
-from ..runtime.llvm_types import I32
+from ..runtime.llvm_types import I16, I32
 from .accesses import load, store
 from .ir_values import NotLowered, Static, Tuple, size_of
 
 ALL = ir.Constant(I32, -1), types.uint32  # the lanes that come
-I16 = ir.IntType(16)
 
 
 def load_matrices(body, row, count, transposed):
