@@ -47,8 +47,7 @@ class Shared(Space):
         return self.bytes[self._at(offset, size, swizzle)].copy()
 
     def put(self, offset, data, swizzle="none", change=None):
-        """Write bytes as the copy engine does; ``change`` makes of what is there and of them what is
-        written."""
+        """Write bytes as the copy engine does; ``change`` makes what is written of what is there and them."""
         places = self._at(offset, len(data), swizzle)
         new = data if change is None else change(self.bytes[places].copy(), np.ascontiguousarray(data))
         self.bytes[places] = new

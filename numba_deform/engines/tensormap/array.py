@@ -69,8 +69,7 @@ class TensorMapArray:
         return made
 
     def intact(self) -> dict[int, TensorMap]:
-        """The maps by the addresses of their slots, without those that a kernel on the CPU engine has
-        replaced there."""
+        """The maps by the addresses of their slots, without those that a kernel here has replaced."""
         content = self.host.reshape(-1)
         slots = (content[first : first + MAP_BYTES] for first in self.offsets)
         same = [np.array_equal(*pair) for pair in zip(slots, self.made, strict=True)]

@@ -105,8 +105,7 @@ class Im2colMap(TensorMap):
             raise NotImplementedError(what + "what a stride from image to image means in im2col mode")
 
     def _parts(self, coords, offsets):
-        """(row, index of its pixel in the array, first channel, last channel + 1) of each row of which a part
-        is inside the tensor."""
+        """(row, its pixel's index in the array, first channel, last channel + 1) of rows partly inside."""
         start, sizes = int(coords[0]), self.dims[1:]
         first, last = max(start, 0), min(start + self.box[0], self.dims[0])
         for row, pixel in enumerate(self.pixels(coords, offsets)):

@@ -168,12 +168,11 @@ def _divergence(thread, what, site=None):
 def matrix_descriptor(thread, address, leading, stride, base, swizzle):
     """The 64 bits that describe a matrix in shared memory."""
     address, leading, stride, base, swizzle = (int(x) & WORD for x in (address, leading, stride, base, swizzle))
-    for name, value in (("address", address), ("leading", leading), ("stride", stride)):
-        if value % 16 or value >= 1 << 18:
-            what = f"a matrix descriptor with {name} {value:#x}"
-            raise thread.fault(faults.BadMatrixDescriptor, what, thread.shared.name_of(address))
-    if base > 7 or swizzle > 3:
-        what = f"a matrix descriptor with base {base} and swizzle {swizzle}"
+    places = (("address", address), ("leading", leading), ("stride", stride))
+    bad = [f"{name} {value:#x}" for name, value in places if value % 16 or value >= 1 << 18]
+    bad += [f"base {base} and swizzle {swizzle}"] * (base > 7 or swizzle > 3)
+    if bad:
+        what = f"a matrix descriptor with {bad[0]}"
         raise thread.fault(faults.BadMatrixDescriptor, what, thread.shared.name_of(address))
     return address >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | base << 49 | swizzle << 62
 

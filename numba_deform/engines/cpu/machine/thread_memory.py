@@ -167,8 +167,7 @@ class ThreadMemory(ThreadOrdering):
         return old.item() if view.integer else old
 
     def atomic_word(self, space, address, change, reads=True, dtype=UINT32, **order):
-        """Read-modify-write of the word at an address, of 32 bits if ``dtype`` says no other; returns the old
-        value."""
+        """Read-modify-write of a word, of 32 bits if ``dtype`` says no other; returns the old value."""
         region, address = self._locate(space, address, dtype.itemsize, FLAG)
         return self.atomic_flag(region, address, change, reads, dtype, **order)
 

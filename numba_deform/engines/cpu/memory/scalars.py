@@ -83,8 +83,7 @@ def limits(dtype):
 
 
 def wrap(value, dtype):
-    """A number as an integer ``dtype`` stores it; a float as the GPU converts it: toward zero, clamped,
-    NaN to 0."""
+    """A number as an integer ``dtype`` stores it; of a float, as a GPU does: toward zero, clamped, NaN to 0."""
     if type(value) is Undefined:
         return value
     if dtype.kind == "b":

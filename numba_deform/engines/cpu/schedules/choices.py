@@ -129,11 +129,9 @@ class Operation:
     meeting = None  # (barrier, phase) of a wait at a barrier of several blocks
     waits = None  # whether a look may be in vain at all; of a barrier, whether it is until that has come so far
 
-    def __init__(self, touches, poll=False, waiting=("spin", None, None)):
+    def __init__(self, touches, poll=False, waiting=("spin", None, None), **known):
         self.touches, self.poll, self.waiting = touches, poll, waiting
-
-    def of_word(self, held, sees, changes, is_fault):
-        self.held, self.sees, self.changes, self.is_fault = held, sees, changes, is_fault
+        vars(self).update(known)
 
     @staticmethod
     def held():
@@ -142,11 +140,3 @@ class Operation:
     @staticmethod
     def sees():
         return 0
-
-    def of_meeting(self, barrier, phase):
-        self.meeting, self.parity, self.suspends, self.waits = (barrier, phase), phase & 1, True, True
-        return self
-
-    def of_barrier(self, address, parity, token, suspends):
-        self.address, self.parity, self.token, self.suspends = address, parity, token, suspends
-        return self

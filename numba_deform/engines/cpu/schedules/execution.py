@@ -75,8 +75,7 @@ class Execution:
         return self.resident or resident_blocks(self.threads, block.shared.static_bytes + self.shared_bytes)
 
     def sync_grid(self, thread):
-        """``this_grid().sync()``: a barrier of all threads of the grid, all of which have to be there at
-        once."""
+        """``this_grid().sync()``: a barrier of all threads of the grid, which have to be there at once."""
         room = self.room(thread.block)
         if self.blocks > room:
             what = f"this_grid().sync() of {self.blocks} blocks, of which {room} have room at once"

@@ -255,8 +255,7 @@ class Search(Schedule):
         self.want(first, tuple(initials))
 
     def want(self, depth, initials):
-        """Have one of ``initials`` tried at a point of the path, or, if none of them can make a step there,
-        all that can."""
+        """Have one of ``initials`` tried at a point of the path, or all who can go on if none of these can."""
         if depth < self.base:
             self.wanted[depth, initials] = None
             return

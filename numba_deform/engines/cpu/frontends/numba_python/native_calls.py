@@ -167,8 +167,7 @@ ACCESS = re.compile(r"(?:ld|st)\.(global|shared)(?:::cta)?(\.nc)?(?:\.L1::\w+)?(
 
 @functools.cache
 def _plain_access(function):
-    """(space, bytes of a number, how many, whether by .nc) of an intrinsic that is a plain load or store, as
-    its text says; else None."""
+    """(space, bytes of a number, how many, whether by .nc) of a plain load or store, by its text; else None."""
     plain = function.ptx and function.ptx.name.startswith(("ld_", "st_"))
     found = next(filter(None, map(ACCESS.match, function.ptx.statements)), None) if plain else None
     return found and (found[1], int(found[4]) // 8, int(found[3] or 1), bool(found[2]))

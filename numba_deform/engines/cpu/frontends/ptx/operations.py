@@ -87,10 +87,6 @@ def elected(mask):
     return lane, lane == thread.lane
 
 
-def _of_thread(method):
-    return lambda *args: getattr(cpu(), method)(*args)
-
-
 for _name, _method in {
     "warpgroup_fence": "fence_registers", "warpgroup_commit": "commit_products",
     "warpgroup_wait": "wait_products", "warpgroup_product": "multiply_registers",
@@ -98,7 +94,7 @@ for _name, _method in {
     "cache_policy": "create_policy",
     **{name: name for name in vars(Thread) if name.startswith("tcgen05_")},
 }.items():  # fmt: skip
-    FUNCTIONS[_name] = _of_thread(_method)
+    FUNCTIONS[_name] = lambda *args, method=_method: getattr(cpu(), method)(*args)
 
 
 @kernel_function

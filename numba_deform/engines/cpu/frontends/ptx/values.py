@@ -199,8 +199,7 @@ class Values:
 
     # --- results ------------------------------------------------------------------------------------
     def set(self, target, kind, text, exact=False):
-        """The statement by which a register takes an expression of a PTX type; ``exact``: an integer of which
-        is within its bits already."""
+        """The statement by which a register takes an expression of a PTX type; ``exact``: within its bits."""
         if target == "_":
             return text
         if target not in self.registers:

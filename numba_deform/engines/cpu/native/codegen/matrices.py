@@ -88,8 +88,7 @@ def intrinsic(body, name, given, result):
 
 
 def fragments(body, rows, depth, kinds, a, b, c, limit):
-    """(what ``mma`` of PTX makes of a lane's registers, their type). ``kinds``: PTX types of the sums, of A, of
-    B and of C."""
+    """(what ``mma`` of PTX makes of a lane's registers, their type). ``kinds``: of the sums, A, B and C."""
     if "f64" in kinds:
         raise NotLowered("a product of doubles")
     sums = types.float32 if kinds[0] == "f32" else types.uint32

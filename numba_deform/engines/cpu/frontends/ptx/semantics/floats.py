@@ -91,8 +91,7 @@ def of_halves(name, kind, options, *words):
 @number
 def half_of(x, kind, mode, options):
     """The bits of a number as f16 or bf16."""
-    result = rounded(x, kind, mode)
-    return _bits(_limited(result, kind, options), kind)
+    return _bits(_limited(rounded(x, kind, mode), kind, options), kind)
 
 
 @number

@@ -58,9 +58,7 @@ def fns(mask, base, offset):
 def extended(x, count, clamps, is_signed):
     """szext: the lower ``count`` bits."""
     count = min(count, 32) if clamps else count & 31
-    if not count:
-        return 0
-    return part(x, 0, count, is_signed)
+    return part(x, 0, count, is_signed) if count else 0
 
 
 @number
