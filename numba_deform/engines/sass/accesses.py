@@ -22,8 +22,7 @@ def width(one):
     """Bytes of one lane's access."""
     for word in one.words:
         if m := VECTOR.match(word):
-            size = np.dtype(NUMBERS[m[1]]).itemsize * int(m[2] or 1)
-            return max(size, 4)
+            return max(np.dtype(NUMBERS[m[1]]).itemsize * int(m[2] or 1), 4)
     return next((size for word, size in WIDTHS.items() if word in one.words), 4)
 
 

@@ -41,8 +41,7 @@ class TensorMapArray:
         return self.maps[index]
 
     def __repr__(self) -> str:
-        state = "encoded" if self.encoded else "not encoded"
-        return f"TensorMapArray({len(self)} maps, {state})"
+        return f"TensorMapArray({len(self)} maps, {'' if self.encoded else 'not '}encoded)"
 
     @classmethod
     def in_struct(cls, content, maps) -> TensorMapArray:

@@ -51,11 +51,6 @@ class Im2colMap(TensorMap):
         super().__post_init__(check)
 
     @property
-    def rules(self):
-        """The rules that the driver has for such a map."""
-        return IM2COL_RULES
-
-    @property
     def box_shape(self) -> tuple[int, ...]:
         """Elements in shared memory, innermost first: channels and pixels."""
         return self.box
@@ -202,3 +197,4 @@ _OWN = {
 _BY_NAME = {rule.name: rule for rule in RULES}
 IM2COL_RULES = [Rule(name, check.__doc__, check) for name, check in _OWN.items()]
 IM2COL_RULES += [_BY_NAME[name] for name in COMMON]
+Im2colMap.rules = IM2COL_RULES

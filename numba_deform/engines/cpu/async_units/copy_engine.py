@@ -386,8 +386,7 @@ class CopyEngine:
 
     def _check_size(self, thread, size):
         if size <= 0 or size % 16:
-            what = f"a bulk copy of {size} bytes, not a multiple of 16"
-            raise thread.fault(faults.BadSize, what)
+            raise thread.fault(faults.BadSize, f"a bulk copy of {size} bytes, not a multiple of 16")
 
     def check_proxy(self, thread, address, size, what, home=None):
         """Ordinary writes to bytes of the shared memory of ``home``, if not this block, that a copy touches

@@ -115,8 +115,7 @@ class Thread(ThreadBarriers):
     def create_policy(self, priority, fraction):
         """A cache policy, which has no effect here."""
         if not 0 < fraction <= 1:
-            what = f"makes a cache policy for {fraction} of the lines"
-            raise self.fault(faults.BadCachePolicy, what)
+            raise self.fault(faults.BadCachePolicy, f"makes a cache policy for {fraction} of the lines")
         return POLICIES[priority] | int(np.float32(fraction) * np.float32(15.99)) << 52
 
     def check_policy(self, policy):

@@ -24,8 +24,7 @@ class ThreadMemory(ThreadOrdering):
     def address_of(self, space, array):
         is_shared = getattr(array, "space", None) is self.block.shared
         if is_shared != (space == "shared") or not hasattr(array, "address"):
-            what = f"{space}_address of something that is no {space} array"
-            raise self.fault(faults.OutOfRange, what)
+            raise self.fault(faults.OutOfRange, f"{space}_address of something that is no {space} array")
         return array.address
 
     def dynamic_start(self, alignment):

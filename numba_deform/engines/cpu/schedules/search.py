@@ -285,8 +285,7 @@ class Search(Schedule):
         if actor is None:
             return None
         above = [node.like(asleep={}) for node in self.path[:depth]]
-        last = Node(self.path[depth].actors, {actor: None}, asleep, actor)
-        return [*above, last]
+        return [*above, Node(self.path[depth].actors, {actor: None}, asleep, actor)]
 
     def adopt(self, path, wanted):
         """Go on where the search of the last point's subtree has stopped: with its path from its root's last

@@ -100,8 +100,7 @@ def _tuple(body, c):
 @builtin(cuda.popc)
 def _popc(body, c):
     (value, kind), = operands(body, c)
-    count = body.builder.ctpop(value)
-    return irv.convert(body.builder, count, kind, c.signature.return_type)
+    return irv.convert(body.builder, body.builder.ctpop(value), kind, c.signature.return_type)
 
 
 @builtin(min, max)

@@ -20,7 +20,6 @@ from ..math_functions import brev, clz, popc
 from ..rounding import fma, rounded
 from ..threads import source_of
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
 WORD = 0xFFFFFFFF
 _word, _of_word = struct.Struct("<I").pack, struct.Struct("<I").unpack
 _float, _of_float, _ONE = struct.Struct("<f").pack, struct.Struct("<f").unpack, np.float32(1)

@@ -45,8 +45,7 @@ def _rows(body, row, count, transposed):
     shape = ir.Constant(I32, count | transposed << 8), types.uint32
     kind = types.UniTuple(types.uint32, count * (1 + transposed))
     given = [ALL, (row, types.uint32), shape]
-    made = body.ask("rows", given, kind, layout.ROWS, f"at {body.site()}")
-    return made.parts
+    return body.ask("rows", given, kind, layout.ROWS, f"at {body.site()}").parts
 
 
 def _load(body, place, size):
@@ -93,5 +92,4 @@ def fragments(body, rows, depth, kinds, a, b, c, limit):
         raise NotLowered("a product of doubles")
     sums = types.float32 if kinds[0] == "f32" else types.uint32
     operands = [(word, types.uint32) for word in (*a, *b)] + [(word, sums) for word in c]
-    result = types.UniTuple(sums, len(c))
-    return multiply(body, (rows, depth, kinds, limit), operands, result), sums
+    return multiply(body, (rows, depth, kinds, limit), operands, types.UniTuple(sums, len(c))), sums
