@@ -143,8 +143,7 @@ class Search(Schedule):
         asleep = {}
         if depth:
             last = self.path[depth - 1]
-            still = (item for item in last.asleep.items() if not conflicts(item[1], last.touches))
-            asleep = dict(still)
+            asleep = {actor: some for actor, some in last.asleep.items() if not conflicts(some, last.touches)}
         for actor in actors:
             if actor not in asleep or self.running.execution.is_telling:
                 return Node(actors, {actor: None}, asleep, actor)

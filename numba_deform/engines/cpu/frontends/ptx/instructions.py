@@ -8,6 +8,7 @@ instruction may have besides, such as ``.rn``, the row lists; anything else is r
 import re
 from dataclasses import dataclass
 
+from .operations import LOCAL, SHARED
 from .parser import SIZES, BadPtx
 from .values import FLOATS, bits_of, is_signed, mask_of
 
@@ -286,7 +287,7 @@ def do_mov(values, i):
 def do_cvta(values, i):
     only(i, ("to", "shared", "shared::cta", "shared::cluster", "global", "local", "param", "const"))
     space = next((p for p in i.parts if p.startswith(("shared", "global", "local", "param", "const"))), "")
-    window = values.generic(space.partition("::")[0])
+    window = {"shared": SHARED, "local": LOCAL}.get(space.partition("::")[0], 0)
     value = values.value(i.operands[1], "u64")
     text = f"{value} {'-' if 'to' in i.parts else '+'} {window}" if window else value
     return [values.set(i.operands[0], "u64", text, exact=not window)]
