@@ -17,9 +17,8 @@ class Schedule:
     """The choices of one block, or one cluster; others, and choices past the last one given, take the first.
 
     As a text, ``x:BLOCK:CHOICES`` for steps of warps and ``xt:BLOCK:CHOICES`` for steps of threads; of clusters
-    the first number is that of the cluster.
-    A choice is the number of an actor among those that can make a step, where that are several: a
-    digit of base 36, or a decimal number in parentheses from 36 on.
+    the first number is that of the cluster. A choice is the number of an actor among those that can make a
+    step, where that are several: a digit of base 36, or a decimal number in parentheses from 36 on.
     """
 
     def __init__(self, block=0, by_thread=False, choices=()):
@@ -79,8 +78,7 @@ class Touch(NamedTuple):
     None), ("cluster",), its barrier, or ("grid",), which is all global memory, written by others. ``kind`` says
     how: ``read``, ``write``, ``met`` (a wait for the phase ``held``), or one of the kinds that commute with
     their like in one and the same phase (see ``search.conflict``): ``arrive``, ``land``, ``expect``, ``exit``.
-    ``held``: the phase of the
-    barrier before that, None if there is no barrier, or what the word held.
+    ``held``: the phase of the barrier before that, None if there is no barrier, or what the word held.
     """
 
     thing: tuple

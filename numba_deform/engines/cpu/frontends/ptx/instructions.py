@@ -1,9 +1,8 @@
 """The table of instructions: how one becomes Python, by its first word, or words, and the class of its type.
 
 A row's text holds operands: ``{0}`` as the instruction's type says, ``{0:b}`` its bits, ``{0:u32}`` that type.
-``{0:shift}``
-as a shift by no more than all bits. ``{bits}`` is the type's size, ``{signed}`` whether it has a sign. What an
-instruction may have besides, such as ``.rn``, the row lists; anything else is refused."""
+``{0:shift}`` as a shift by no more than all bits. ``{bits}`` is the type's size, ``{signed}`` whether it has a
+sign. What an instruction may have besides, such as ``.rn``, the row lists; anything else is refused."""
 
 import re
 from dataclasses import dataclass
