@@ -22,7 +22,7 @@ from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
 from ..measure.worker import gpu_workers
 from .commands import COMMANDS, RIGHT, WRONG
 from .inputs import SECONDS_PER_SAMPLE
-from .keys import GRID, UsageError, parse_pairs
+from .keys import GRID, UsageError, parse_pairs, refuse_keys
 from .output import console, counting, say
 
 CPU_SAMPLES = 50_000  # of one workload on the CPU engine: about a minute for each variant
@@ -71,7 +71,7 @@ def _bench_gradients(options):
             )
         if entry.linked:
             raise UsageError("linked=1 is for variants of the forward pass")
-    _refuse(options, "gradients", ("profile", "limit"))
+    refuse_keys(options, ("profile", "limit"), "is not for what=gradients")
     workloads, peers = _workloads(options), _peers(options)
     gpu = _gpu(options, workloads)
     # What is told of: compiling, float64, every kernel and peer, and the timing.
@@ -88,7 +88,8 @@ def _bench_gradients(options):
 
 def _bench_training(options):
     """Exit status 1 when the operator of this package failed."""
-    _refuse(options, "training", ("variants", "workload", "patterns", "profile", "limit"))
+    unused = "variants", "workload", "patterns", "profile", "limit"
+    refuse_keys(options, unused, "is not for what=training")
     if options.get("engine") == "cpu":
         raise UsageError("what=training needs a GPU: the CPU engine has no training step")
     gpu, peers = _gpu(options, ()), _peers(options)
@@ -119,12 +120,6 @@ def _keep(options):
     return functools.partial(save, options["out"]) if "out" in options else lambda document: None
 
 
-def _refuse(options, what, names):
-    for name in names:
-        if name in options:
-            raise UsageError(f"{name} is not for what={what}")
-
-
 def _status(document, kinds):
     """WRONG if a row of these kinds failed; PyTorch's absence is none of ours."""
     failed = [row for row in document["rows"] if "error_text" in row and not row.get("absent")]
@@ -145,9 +140,8 @@ def _bench_own(own, others, options):
     if others:
         both = f"{own[0].variant} is a pipeline and {others[0].variant} computes the operator"
         raise UsageError(f"{both}: time them in two commands, each with its variants=")
-    for name in ("workload", "patterns", "dtype", "peers", "seed"):
-        if name in options:
-            raise UsageError(f"{name} is for variants of the operator, and {own[0].variant} is a pipeline")
+    refuse_keys(options, ("workload", "patterns", "dtype", "peers", "seed"),
+                f"is for variants of the operator, and {own[0].variant} is a pipeline")  # fmt: skip
     gpu, counters = _gpu(options, ()), options.get("profile", False)
     if counters and not gpu:
         raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")

@@ -10,7 +10,7 @@ from ..engines.cpu import SimFault, explore, simulate
 from ..engines.cpu.schedules.explore import LIMIT
 from ..engines.suggestions import closest
 from .commands import RIGHT
-from .keys import UsageError, simulation_options
+from .keys import UsageError, check_all_schedules, refuse_keys, simulation_options
 from .output import console, in_words, say, verdict
 
 WRONG_NUMBERS = "nothing: only the numbers are wrong"
@@ -29,9 +29,9 @@ def bugs(options):
     debug = options.pop("debug", False)
     if debug and engine == "cpu":
         raise UsageError("debug=1 bounds the waits of a GPU; add engine=gpu")
-    if engine == "gpu" and options:
-        raise UsageError(f"{next(iter(options))} is for the CPU engine, not for engine=gpu")
-    _check_all(options)
+    if engine == "gpu":
+        refuse_keys(options, options, "is for the CPU engine, not for engine=gpu")
+    check_all_schedules(options)
     _tell(bug)
     if engine == "gpu":
         return _on_gpu(bug, fixed, debug)
@@ -72,16 +72,6 @@ def _tell(bug):
     ends = "it ends, with wrong numbers or an error, or by luck right"
     say("on a GPU", "it may hang" if bug.hangs else ends)
     print()
-
-
-def _check_all(options):
-    if options.get("schedules") != "all":
-        if "limit" in options:
-            raise UsageError("limit goes with schedules=all; add it")
-        return
-    for key in ("schedule_seed", "landing"):
-        if key in options:
-            raise UsageError(f"{key} does not go with schedules=all, which tries all of them")
 
 
 def _on_cpu(bug, fixed, options):

@@ -16,7 +16,7 @@ from ..workloads import picture
 from ..workloads.data import read_directory
 from ..workloads.presets import levels_for, preset
 from .commands import COMMANDS
-from .keys import NUMBERS, Key, UsageError, parse_pairs
+from .keys import NUMBERS, Key, UsageError, parse_pairs, refuse_keys
 from .output import duration
 
 SECONDS_PER_SAMPLE = 1.5e-3  # of the CPU engine, roughly, for 32 channels
@@ -120,8 +120,8 @@ def make_workload(options, default):
 
 
 def _directory_source(options):
-    _refuse(options, ("dtype", "location_dtype", "pattern", "outside", "seed", "image"),
-            "does not go with dir: the files say it (float16)")  # fmt: skip
+    refuse_keys(options, ("dtype", "location_dtype", "pattern", "outside", "seed", "image"),
+                "does not go with dir: the files say it (float16)")  # fmt: skip
     base = preset(options.get("workload", "quick"))
     numbers = {name: options.get(name, getattr(base, name)) for name in NUMBERS}
     padded = options.get("padded")
@@ -134,8 +134,8 @@ def _directory_source(options):
 
 
 def _picture_source(options, engine):
-    _refuse(options, ("batch", "spatial_size", "padded", "pattern", "outside", "location_dtype"),
-            "does not go with workload=picture")  # fmt: skip
+    refuse_keys(options, ("batch", "spatial_size", "padded", "pattern", "outside", "location_dtype"),
+                "does not go with workload=picture")  # fmt: skip
     taken = ("num_heads", "channels", "num_levels", "num_points", "dtype", "image", "seed")
     settings = {key: options[key] for key in taken if key in options}
     queries = options.get("num_query")
@@ -145,12 +145,6 @@ def _picture_source(options, engine):
         queries = queries or max(1, 10_000 // each)
     workload, inputs = picture.picture_workload(queries=queries, **settings)
     return _workload_source(workload, None, lambda: inputs)
-
-
-def _refuse(options, keys, why):
-    for key in keys:
-        if key in options:
-            raise UsageError(f"{key} {why}")
 
 
 def check_duration(source, options):

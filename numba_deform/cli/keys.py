@@ -212,6 +212,27 @@ def parse_pairs(pairs, keys, command):
     return options
 
 
+def refuse_keys(options, names, why):
+    """UsageError for one of these keys that is given: ``why`` says what it is for."""
+    for name in names:
+        if name in options:
+            raise UsageError(f"{name} {why}")
+
+
+def refuse_for_the_gpu(options, names):
+    """The same of keys of the CPU engine's where a GPU runs."""
+    refuse_keys(options, names, "is for the CPU engine; add engine=cpu")
+
+
+def check_all_schedules(options):
+    """UsageError for a key that does not go with ``schedules=all``, or only with that."""
+    if options.get("schedules") == "all":
+        why = "does not go with schedules=all, which tries all of them"
+        refuse_keys(options, ("schedule_seed", "landing"), why)
+    else:
+        refuse_keys(options, ["limit"], "goes with schedules=all; add it")
+
+
 def refuse_for_the_model(options):
     """UsageError for a key of the CPU engine's beside ``engine=model``."""
     for key in SIMULATION:

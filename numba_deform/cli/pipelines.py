@@ -11,7 +11,6 @@ from ..device.rings import BARRIERS
 from ..engines.cpu import explore, simulate
 from ..engines.cpu.schedules.explore import LIMIT
 from ..engines.faults import WrongResult
-from ..engines.gpu.device import GpuMissing
 from ..engines.gpu.in_place import has_guarded_form, run_launch
 from ..kernels.budget import Budget
 from ..kernels.parts.config import SharedBytes
@@ -21,14 +20,13 @@ from ..measure import pipelines as measure
 from ..measure.bench import Entry
 from ..measure.parameters import kind_of, show
 from ..measure.systems import describe
-from ..measure.timeline import check_path, save
+from ..measure.timeline import check_path
 from . import keys
 from .budget import COMPILING, Row, print_rows
-from .commands import RIGHT
 from .inputs import check_architecture, try_inspect
 from .keys import Key, UsageError, parse_pairs
 from .output import counting, duration, in_words, lasting, say, verdict
-from .run import print_shares, say_report
+from .run import drawn_by, print_shares, say_report, write_timelines
 from .tools import print_inspection
 
 COMMON = (keys.VARIANT,)
@@ -104,11 +102,8 @@ def run(pairs):
 
 
 def _check(options, engine):
-    every = options.get("schedules") == "all"
     if engine == "gpu":
-        for name in ("schedules", "schedule_seed", "landing", "waive", "limit"):
-            if name in options:
-                raise UsageError(f"{name} is for the CPU engine; add engine=cpu")
+        keys.refuse_for_the_gpu(options, ("schedules", "schedule_seed", "landing", "waive", "limit"))
         return
     for name, why in (("debug", "debug=1 bounds the waits of a GPU; add engine=gpu"),
                       ("linked", "linked=1 is a form of the GPU's code; add engine=gpu")):  # fmt: skip
@@ -116,11 +111,7 @@ def _check(options, engine):
             raise UsageError(why)
     if isinstance(options.get("schedule_seed"), str) and options.get("schedules", 1) != 1:
         raise UsageError(f"schedule_seed={options['schedule_seed']} is one schedule: leave schedules out")
-    if "limit" in options and not every:
-        raise UsageError("limit goes with schedules=all; add it")
-    for name in ("schedule_seed", "landing"):
-        if name in options and every:
-            raise UsageError(f"{name} does not go with schedules=all, which tries all of them")
+    keys.check_all_schedules(options)
 
 
 def _shape(launch):
@@ -179,29 +170,18 @@ def timeline(pairs):
     if "out" in options:
         check_path(options["out"])
     keys.refuse_for_the_model(options)
-    launch, asked, without = pipeline(**parameters), options.get("engine", "auto"), ""
-    engines, model = [None], asked == "model"
-    try:
-        if not model:
-            engines = [engine_for(asked if asked != "both" else "gpu", launch.capability, launch.title)[1]]
-        engines = [None, *engines] if asked == "both" else engines
-    except GpuMissing as error:
-        if asked != "both":
-            raise
-        without = str(error)
+    launch, asked = pipeline(**parameters), options.get("engine", "auto")
+    gpus, without = drawn_by(asked, launch.capability, launch.title)
+    model = asked == "model"
     introduce(pipeline, parameters)
     simulation, recorded = {} if model else keys.simulation_options(options), []
     simulation.pop("schedules", None)
-    for gpu in engines:
+    for gpu in gpus:
         for block in options.get("block", (0,)):
             with nullcontext() if gpu else lasting(None):
                 recorded.append(measure.record_launch(launch, gpu, block, simulation, model))
             print_shares(recorded[-1])
-    if without:
-        say("note", f"only the CPU engine's half: {without}")
-    if "out" in options:
-        say("written", save(recorded, options["out"], options.get("start", 0), options.get("end")))
-    return RIGHT
+    return write_timelines(recorded, options, without)
 
 
 # --- budget and inspect ---------------------------------------------------------------------------
@@ -274,4 +254,3 @@ def inspect(pairs):
     values = in_words(pipeline.checked(parameters))
     heads = {"pipeline": f"{pipeline.name} for {architecture}", "parameters": values}
     return print_inspection(inspection, options.get("show", "summary"), heads, launch.shared_bytes)
-

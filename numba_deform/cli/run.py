@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from ..attention.debug import check_tiles, has_tiles
-from ..attention.request import pick_engine
+from ..attention.request import engine_for, pick_engine
 from ..device.limits import HOPPER, SHARED_LIMIT
 from ..engines.gpu.device import GpuMissing, gpu_or_none
 from ..engines.waivers import in_words as waivers_in_words
@@ -111,9 +111,7 @@ def _default_variant(pairs):
 
 def _check_engine_keys(options, engine):
     if engine == "gpu":
-        for key in (*keys.SIMULATION, keys.WAIVE):
-            if key.name in options:
-                raise UsageError(f"{key.name} is for the CPU engine; add engine=cpu")
+        keys.refuse_for_the_gpu(options, [key.name for key in (*keys.SIMULATION, keys.WAIVE)])
     elif options.get("linked"):
         raise UsageError("linked=1 is another form of the GPU's code, and the CPU engine runs neither; "
                          "'numba-deform inspect linked=1' shows it without a GPU")
@@ -177,22 +175,27 @@ def timeline(pairs):
         raise UsageError(f"variant {chosen.name} has no parameter trace, which makes a kernel write down what "
                          f"its warps do; {', '.join(drawn)} and their like have it")
     keys.refuse_for_the_model(options)
-    engines, without = _engines(options.get("engine", "auto"), chosen)
+    asked = options.get("engine", "auto")
+    gpus, without = drawn_by(asked, chosen.capability, f"variant {chosen.name}")
     if "out" in options:
         check_path(options["out"])
     source = choose_source({"workload": "tiny", **options}, "cpu")
-    if "cpu" in engines:
+    simulation = keys.simulation_options(options) if asked != "model" else {}
+    if None in gpus and simulation:
         check_duration(source, options)
     inputs = source.load()
     say("workload", source.text)
     recorded = []
-    for engine in engines:
-        here = "cpu" if engine == "model" else engine
-        plan = plan_operator(inputs, chosen.name, here, **{**parameters, "trace": True})
-        simulation = keys.simulation_options(options) if engine == "cpu" else {}
+    for gpu in gpus:
+        plan = plan_operator(inputs, chosen.name, "gpu" if gpu else "cpu", **{**parameters, "trace": True})
         for block in options.get("block", (0,)):
-            recorded.append(record(plan, block, simulation, model=engine == "model"))
+            recorded.append(record(plan, block, {} if gpu else simulation, model=asked == "model"))
             print_shares(recorded[-1])
+    return write_timelines(recorded, options, without)
+
+
+def write_timelines(recorded, options, without):
+    """Where the keys say so; ``without``: why the GPU draws none, or "". RIGHT."""
     if without:
         say("note", f"only the CPU engine's half: {without}")
     if "out" in options:
@@ -200,17 +203,16 @@ def timeline(pairs):
     return RIGHT
 
 
-def _engines(asked, chosen):
-    """(which engines draw, why the GPU does not where both were asked for)."""
+def drawn_by(asked, capability, what):
+    """([None for the CPU engine or the model, the GPU], why that does not draw where both were asked for)."""
     if asked == "model":
-        return (asked,), ""
+        return [None], ""
     if asked != "both":
-        return (pick_engine(asked, chosen)[0],), ""
+        return [engine_for(asked, capability, what)[1]], ""
     try:
-        pick_engine("gpu", chosen)
+        return [None, engine_for("gpu", capability, what)[1]], ""
     except GpuMissing as error:
-        return ("cpu",), str(error)
-    return ("cpu", "gpu"), ""
+        return [None], str(error)
 
 
 def print_shares(recorded):

@@ -305,4 +305,3 @@ def _files_to_link(ptx):
     """The files of ``ptx/`` whose functions the text calls."""
     called = set(re.findall(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?(\w+)", ptx))
     return [path for path in sorted(ptx_directory().glob("*.ptx")) if called & set(read_ptx(path))]
-

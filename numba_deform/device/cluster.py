@@ -138,8 +138,7 @@ def mbarrier_arrive_cluster(bar):
     """``mbarrier.arrive.release.cluster.shared::cluster``: one arrival on a barrier of any block of the
     cluster. As ``mbarrier_arrive``; what this thread did before is visible to those of that block who wait with
     cluster scope (``mbarrier_try_wait_parity_cluster``), and what it did to shared memory to all who wait. The
-    barrier's block must not end before.
-    PTX ISA 9.7.13.15.13."""
+    barrier's block must not end before. PTX ISA 9.7.13.15.13."""
     thread = cpu()
     thread.block.cluster.mbarrier_arrive(thread, bar, 1)
 

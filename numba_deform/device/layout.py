@@ -131,9 +131,8 @@ class Array:
     tiles.nbytes                 the bytes of all
 
     For the host: ``nd.TensorMap.of(data, tiles)``, with the Array or with ``shared.tiles``, is the map that
-    fills such boxes, with the swizzle. Raises
-    ValueError where boxes with a swizzle or padding would not begin on multiples of ``alignment``, and for rows
-    that are wider than the swizzle.
+    fills such boxes, with the swizzle. Raises ValueError where boxes with a swizzle or padding would not begin
+    on multiples of ``alignment``, and for rows that are wider than the swizzle.
     """
 
     shape: tuple

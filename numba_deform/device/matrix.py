@@ -141,8 +141,7 @@ def mma_m16n8k16_bf16(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
 def mma_m16n8k8_tf32(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
     """``mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32``: as ``mma_m16n8k16_f16``, for A and B of the
     bits of floats, of whose fraction only the upper 10 bits count. The others should be zero: what becomes of
-    them is not specified, and the CPU engine cuts them off. PTX ISA 9.7.14.5.14; the fragments
-    9.7.14.5.7."""
+    them is not specified, and the CPU engine cuts them off. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.7."""
     return cpu().multiply_matrices("tf32", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
 
 

@@ -8,12 +8,11 @@ from .ptx import cpu, f32, intrinsic, u32, u64, void
 
 @intrinsic(void())
 def fence_proxy_async():
-    """``fence.proxy.async.shared::cta``: this thread's ordinary accesses to shared memory so far come
-    before the copy engine's later ones.
-    Between ordinary writes and a TMA store that reads them, between ordinary reads and the load that overwrites
-    what they read, or between ``mbarrier_init`` and the first load that signals the barrier. Where another
-    thread issues the copy: here and then a barrier, or a barrier and then the fence there.
-    PTX ISA 9.7.13.4."""
+    """``fence.proxy.async.shared::cta``: this thread's ordinary accesses to shared memory so far come before
+    the copy engine's later ones. Between ordinary writes and a TMA store that reads them, between ordinary
+    reads and the load that overwrites what they read, or between ``mbarrier_init`` and the first load that
+    signals the barrier. Where another thread issues the copy: here and then a barrier, or a barrier and then
+    the fence there. PTX ISA 9.7.13.4."""
     cpu().fence_proxy_async()
 
 
@@ -77,10 +76,9 @@ def elect_sync(mask):
 @intrinsic(void(u32, u32))
 def bar_sync(id, threads):
     """``bar.sync``: wait on named barrier ``id`` (0 .. 15) until ``threads`` threads, a multiple of 32,
-    have arrived by ``bar_sync`` or ``bar_arrive``.
-    Arrival is per warp, so every lane of a warp calls it; from one elected lane it is undefined. A warp
-    that has exited is no arrival, as it is for ``syncthreads``. Orders memory among the block's threads
-    that take part. PTX ISA 9.7.13.1."""
+    have arrived by ``bar_sync`` or ``bar_arrive``. Arrival is per warp, so every lane of a warp calls
+    it; from one elected lane it is undefined. A warp that has exited is no arrival, as it is for
+    ``syncthreads``. Orders memory among the block's threads that take part. PTX ISA 9.7.13.1."""
     cpu().named_barrier(id, threads, wait=True)
 
 

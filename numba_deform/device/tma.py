@@ -119,8 +119,7 @@ def cp_async_bulk_wait_group(pending):
 @intrinsic(void(u32))
 def cp_async_bulk_wait_group_read(pending):
     """``cp.async.bulk.wait_group.read``: as ``cp_async_bulk_wait_group``, but only the reads of shared
-    memory are done.
-    Enough to write to the tile again. PTX ISA 9.7.9.25.6.2."""
+    memory are done. Enough to write to the tile again. PTX ISA 9.7.9.25.6.2."""
     cpu().wait_group("bulk", pending, True)
 
 

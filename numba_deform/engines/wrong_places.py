@@ -6,7 +6,6 @@ where as many numbers fit that chance would hardly do it (``CHANCE``), and how m
 
 import itertools
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -135,7 +134,6 @@ def _ranges(numbers):
 def _tiles(wrong, box):
     """Which tiles have wrong elements, in words; nothing where all have."""
     numbers = [np.arange(size) // step for size, step in zip(wrong.shape, box, strict=True)]
-    counts, sizes = Counter(), Counter()
     index = np.meshgrid(*numbers, indexing="ij")
     flat = np.ravel_multi_index(index, [n[-1] + 1 for n in numbers])
     sizes = np.bincount(flat.ravel())

@@ -10,6 +10,7 @@ import numpy as np
 from .tensormap import TensorMapArray
 from .tensormap.rules import SWIZZLE_SPANS
 
+TURNS = {128: "(r % 8)", 64: "(r // 2 % 4)", 32: "(r // 4 % 2)"}  # that swizzle the chunks of a row r
 CHANCE = 1e-9  # by how likely an accident it may fit, all places that are tried counted
 MOST_TERMS = 64  # of a sum, that are tried together
 SAMPLE = 48  # wrong elements that a shift is first looked for with
@@ -153,14 +154,9 @@ def _swizzled(values, launch, box):
             turn = row * span // 128 & span // 16 - 1  # rows of 128 bytes have the pattern's number
             fitting = _fitting(values, values.right[row, column ^ turn * width])
             if values.is_sure(fitting, 6):
-                return (f"{values.share(fitting)} hold what belongs in chunk c ^ {_turn(span)} of their row r, "
+                return (f"{values.share(fitting)} hold what belongs in chunk c ^ {TURNS[span]} of their row r, "
                         f"c being their own 16-byte chunk: a swizzle of {name}, on one side alone")  # fmt: skip
     return ""
-
-
-def _turn(span):
-    """What the chunks of a row r of so many bytes are swizzled with."""
-    return {128: "(r % 8)", 64: "(r // 2 % 4)", 32: "(r // 4 % 2)"}[span]
 
 
 def _fitting(values, moved):

@@ -230,15 +230,14 @@ def rates(milliseconds, samples, bytes_moved, sms, ghz):
             "cycles_per_tile": seconds * ghz * 1e9 * sms / samples}  # fmt: skip
 
 
-def compile_ahead(tasks, architecture, jobs=None):
+def compile_ahead(tasks, architecture):
     """Compile the tasks' kernels in parallel processes, into the cache on disk.
 
     What does not compile is left alone: it says why when its turn comes."""
-    jobs = jobs or min(16, os.cpu_count() or 1)
     different = {(task["entry"], constants_of(task["workload"])): task for task in tasks}
     context = multiprocessing.get_context("spawn")
     try:
-        with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        with ProcessPoolExecutor(min(16, os.cpu_count() or 1), mp_context=context) as pool:
             list(pool.map(_compile, different.values(), [architecture] * len(different)))
     except BrokenProcessPool:
         pass  # a compiler that crashes: the same, when its turn comes

@@ -288,10 +288,10 @@ def build_copy(unroll=4, threads=256):
     return copy
 
 
-def build_empty(threads=32):
+def build_empty():
     """``empty``: its argument is ignored; a kernel has at least one."""
 
-    @kernel(threads=threads)
+    @kernel(threads=32)
     def empty(nothing: i32):
         pass
 

@@ -287,5 +287,3 @@ def document(gpu, rows, **settings):
     """A document of ``bench`` that has pipelines alone."""
     return record.document(gpu, rows, kind="bench", clock=clock(gpu) if gpu else None, settings=settings,
                            workloads=[], ceilings=[])  # fmt: skip
-
-

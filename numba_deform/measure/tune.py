@@ -24,10 +24,9 @@ def tune(gpu, workloads, entries=None, repeats=30, seed=1, limit=300.0, measure=
     """Measure ``entries`` (default CANDIDATES) for ``workloads``; returns (document, kept).
 
     The document is that of :func:`sweep.sweep`, whose arguments ``repeats`` to ``progress`` are. ``kept`` has a
-    (workload, :class:`tuned.Answer`) for each kind of problems among the workloads, the answers stored;
-    several patterns of one shape are one kind. Raises ConfigError for ``entries`` without ``window`` or with it
-    alone, and ValueError when for one kind nothing but fitted kernels ran and was right; nothing is
-    stored then."""
+    (workload, :class:`tuned.Answer`) for each kind of problems among the workloads, the answers stored; several
+    patterns of one shape are one kind. Raises ConfigError for ``entries`` without ``window`` or with it alone,
+    and ValueError when for one kind nothing but fitted kernels ran and was right; nothing is stored then."""
     entries = entries or parse_entries(CANDIDATES)
     for entry in entries:
         if entry.linked:

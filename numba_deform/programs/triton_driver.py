@@ -7,9 +7,8 @@ It is put in place when the program imports Triton. Public there are ``DriverBas
 the hook on the stages of compilation, by which the PTX takes the place of the machine code: no ptxas runs, and
 Triton's cache keeps such code apart from a GPU's. What is not public stands in this file as well (what a
 launcher and ``utils`` are asked for, ``Autotuner._bench``, ``triton_key``, ``CublasLt``); tried with Triton 3.8
-and 3.9, PyTorch 2.13 and 2.14.
-Tensors are on the CPU: ``device="cuda"`` means that here (a mode of PyTorch's functions), and what programs ask
-``torch.cuda`` gets an answer."""
+and 3.9, PyTorch 2.13 and 2.14. Tensors are on the CPU: ``device="cuda"`` means that here (a mode of PyTorch's
+functions), and what programs ask ``torch.cuda`` gets an answer."""
 
 import contextlib
 import copy

@@ -37,25 +37,38 @@ def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guard
 class OnGpu:
     """A kernel's arguments, copied to the GPU for as long as this lives.
 
-    ``args`` are what a launch takes; ``copy_back`` brings what a kernel may have written into the arrays.
-    ``memory`` knows where each array lies."""
+    ``args`` are what a launch takes. There is one copy for each array that owns memory, whatever views of it go
+    in."""
 
     def __init__(self, gpu, kernel, args):
-        self.gpu, self.memory = gpu, _Copies(gpu)
+        self.gpu, self.copies = gpu, {}
         kinds = kernel.signature.args if kernel else [None] * len(args)
         self.args = [self._moved(*pair) for pair in zip(args, kinds, strict=True)]
 
     def _moved(self, arg, kind):
-        memory = self.memory
         if isinstance(arg, TensorMapArray):
-            moved = (replace(m, address=memory.address_of(m.array)) for m in arg)
+            moved = (replace(m, address=self.address_of(m.array)) for m in arg)
             return DeviceArray.of(self.gpu, TensorMapArray(moved).encode_into_host())
         if isinstance(kind, types.Array):
-            return ArrayArgument(memory.address_of(arg), arg.shape, arg.strides, arg.itemsize)
-        return memory.address_of(arg) if isinstance(arg, np.ndarray) else arg
+            return ArrayArgument(self.address_of(arg), arg.shape, arg.strides, arg.itemsize)
+        return self.address_of(arg) if isinstance(arg, np.ndarray) else arg
+
+    def address_of(self, array):
+        """The address on the GPU of the array's first element."""
+        owner = owner_of(array)
+        start, host = bytes_of(owner)
+        if start not in self.copies:
+            self.copies[start] = [host, DeviceArray.of(self.gpu, host), False, owner]
+        entry = self.copies[start]
+        entry[2] |= array.flags.writeable
+        return entry[1].address + array.__array_interface__["data"][0] - start
 
     def copy_back(self):
-        self.memory.copy_back()
+        """Bring what the kernel may have written into the arrays."""
+        self.gpu.device.sync()
+        for host, copy, writeable, _ in self.copies.values():
+            if writeable:
+                host[...] = copy.to_numpy()
 
 
 def run_launch(gpu, request, guarded=True):
@@ -73,29 +86,6 @@ def run_launch(gpu, request, guarded=True):
 def has_guarded_form(request):
     """Whether a Launch has a form that never hangs."""
     return isinstance(request.grid, int) and not request.kernel.block and not request.cluster
-
-
-class _Copies:
-    """Device copies of NumPy memory: one for each array that owns memory, whatever views of it go in."""
-
-    def __init__(self, gpu):
-        self.gpu, self.copies = gpu, {}
-
-    def address_of(self, array):
-        """The address on the GPU of the array's first element."""
-        owner = owner_of(array)
-        start, host = bytes_of(owner)
-        if start not in self.copies:
-            self.copies[start] = [host, DeviceArray.of(self.gpu, host), False, owner]
-        entry = self.copies[start]
-        entry[2] |= array.flags.writeable
-        return entry[1].address + array.__array_interface__["data"][0] - start
-
-    def copy_back(self):
-        self.gpu.device.sync()
-        for host, copy, writeable, _ in self.copies.values():
-            if writeable:
-                host[...] = copy.to_numpy()
 
 
 def owner_of(array):

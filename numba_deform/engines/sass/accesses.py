@@ -22,8 +22,7 @@ def width(one):
     """Bytes of one lane's access."""
     for word in one.words:
         if m := VECTOR.match(word):
-            size = np.dtype(NUMBERS[m[1]]).itemsize * int(m[2] or 1)
-            return max(size, 4)
+            return max(np.dtype(NUMBERS[m[1]]).itemsize * int(m[2] or 1), 4)
     return next((size for word, size in WIDTHS.items() if word in one.words), 4)
 
 
@@ -140,7 +139,7 @@ def atomic(one):
     at = next(n for n, text in enumerate(operands) if "[" in text)
     k = register(operands[at - 1]) if at and operands[at - 1] != "PT" else None
     registers, count = [register(text) for text in operands[at + 1 :]] or [None], size // 4
-    step = _swap if "CAS" in one.words else _changed(change_of(one))
+    step = _swap if "CAS" in one.words else change_of(one)
 
     def run(w, *given):
         lanes = w.active
@@ -151,9 +150,8 @@ def atomic(one):
         old = np.zeros((32, count), U32)
         addresses, numbers = np.broadcast_to(given[at], (32,))[lanes], np.flatnonzero(lanes)
         for memory, places, chosen in w.block.resolved(w, space, addresses, numbers):
-            for lane, place, *new in zip(
-                chosen, places, *(v[np.isin(numbers, chosen)] for v in values), strict=True
-            ):
+            theirs = [v[np.isin(numbers, chosen)] for v in values]
+            for lane, place, *new in zip(chosen, places, *theirs, strict=True):
                 old[lane] = memory.read(place[None], size)[0]
                 memory.write(place[None], size, step(old[lane].copy(), *new)[None])
             w.block.counts.access(one, "atomic", memory.kind, places, mask_of(chosen), size)
@@ -165,10 +163,6 @@ def atomic(one):
 
 def _swap(before, expected, new):
     return new if (before == expected).all() else before
-
-
-def _changed(change):
-    return lambda before, new: change(before, new)
 
 
 def copy(one):

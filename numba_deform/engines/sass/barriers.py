@@ -172,28 +172,25 @@ def tensor_load(one):
         block, map = w.block, pair(w, m)
         chosen = block.memory.map_at(map)
         corner = [signed(w.u[k + 2 + i][0]) for i in range(rank)]
-        given = [] if more is None else [int(w.u[more][0])]
-        targets = ranks(given[0] >> 16) if "MULTICAST" in one.words else None
-        offsets = _offsets(given[0], rank) if "IM2COL" in one.words else ()
-        data, where = chosen.load_box(corner, *[offsets] * bool(offsets)), int(w.u[k][0])
-        runs = chosen.runs(corner, *[offsets] * bool(offsets))
-        block.counts.bulk(one, len(data), runs, map)
-        for target in [None] if targets is None else targets:
-            to = block if target is None else block.cluster[target]
-            block.space_of(where, target).put(where & 0xFFFFFF, data, chosen.swizzle)
-            complete(to, one, _own(int(w.u[k + 1][0]), target), len(data))
+        given = 0 if more is None else int(w.u[more][0])
+        count, bits = OFFSETS[rank] if "IM2COL" in one.words else (0, 0)
+        offsets = tuple(given >> bits * i & (1 << bits) - 1 for i in range(count))
+        place = (corner, offsets) if offsets else (corner,)
+        data = chosen.load_box(*place)
+        block.counts.bulk(one, len(data), chosen.runs(*place), map)
+        deliver(w, one, k, given >> 16, data, swizzle=chosen.swizzle)
 
     return once(run)
 
 
-def _own(address, rank):
-    """The barrier at the same place of the block of that rank."""
-    return address if rank is None else address & 0xFFFFFF | rank << 24
-
-
-def _offsets(word, rank):
-    count, bits = OFFSETS[rank]
-    return tuple(word >> bits * i & (1 << bits) - 1 for i in range(count))
+def deliver(w, one, k, mask, data, **how):
+    """Put bytes at the place in URk of the own block, or of those of a multicast's ``mask``, and tell the
+    barrier in URk + 1, or those at its place there."""
+    block, where, barrier = w.block, int(w.u[k][0]), int(w.u[k + 1][0])
+    for rank in ranks(mask) if "MULTICAST" in one.words else [None]:
+        block.space_of(where, rank).put(where & 0xFFFFFF, data, **how)
+        own = barrier if rank is None else barrier & 0xFFFFFF | rank << 24
+        complete(block if rank is None else block.cluster[rank], one, own, len(data))
 
 
 def _rank(one):
@@ -245,12 +242,8 @@ def bulk_copy(one):
         if to == "G":
             runs = [(pair(w, k), size)]
             block.memory.put(pair(w, k) - block.memory.base, data, change=change)
-        for target in [] if to == "G" else ranks(word >> 16) if "MULTICAST" in one.words else [None]:
-            where = int(w.u[k][0])
-            block.space_of(where, target).put(where & 0xFFFFFF, data, change=change)
-            complete(
-                block if target is None else block.cluster[target], one, _own(int(w.u[k + 1][0]), target), size
-            )
+        else:
+            deliver(w, one, k, word >> 16, data, change=change)
         block.counts.bulk(one, size, runs)
 
     return once(run)

@@ -113,10 +113,9 @@ class Counts:
         """An access whose lanes are all switched off, which goes through the data path nevertheless."""
         self.wavefronts[one.number] += 1
 
-    def total(self, name, numbers=None):
-        """Of all instructions, or of those with these numbers."""
-        values = getattr(self, name)
-        return int(values.sum() if numbers is None else values[list(numbers)].sum())
+    def total(self, name):
+        """Of all instructions."""
+        return int(getattr(self, name).sum())
 
 
 def past_l1(one):

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 
 from .integers import JOINS, ORDERS, word_of
-from .operands import F16, F32, F64, I32, I64, U32, U64
+from .operands import F16, F32, F64, I64, U32, U64
 from .table import plain, row
 
 BF16 = ml_dtypes.bfloat16
@@ -228,16 +228,12 @@ def to_integer(bits):
 
 def to_float(dtype, bits):
     def make(one):
-        view = {(32, True): I32, (32, False): U32, (64, True): I64, (64, False): U64}
-        signed = not one.words & {"U32", "U64", "U16", "U8"}
-        kind, mode = view[bits, signed], word_of(one, ROUNDINGS, "RN")
-        narrow = next(
-            (np.dtype(f"{'i' if signed else 'u'}{n // 8}") for n in (8, 16) if one.words & {f"U{n}", f"S{n}"}),
-            None,
-        )
+        letter = "u" if one.words & {"U32", "U64", "U16", "U8"} else "i"
+        size = next((n for n in (8, 16) if one.words & {f"U{n}", f"S{n}"}), bits)
+        kind, mode = np.dtype(f"{letter}{size // 8}"), word_of(one, ROUNDINGS, "RN")
 
         def run(a):
-            whole = a.astype(narrow) if narrow else a.view(kind)
+            whole = a.astype(kind) if size < bits else a.view(kind)
             if bits == 64 and dtype is F32 and mode == "RN":
                 return whole.astype(F32)
             return to_single(whole.astype(F64), mode) if dtype is F32 else whole.astype(dtype)
@@ -248,8 +244,7 @@ def to_float(dtype, bits):
 
 
 def round_to_whole(one):
-    step = ROUND.get(word_of(one, ROUND, ""), np.rint)
-    return lambda a: step(a)
+    return ROUND.get(word_of(one, ROUND, ""), np.rint)
 
 
 def fused_double(a, b, c):
@@ -260,8 +255,7 @@ def fused_double(a, b, c):
     total = product + c
     part = total - product
     error = (product - (total - part)) + (c - part)
-    value = total + np.where(np.isfinite(rest + error), rest + error, 0.0)
-    return value
+    return total + np.where(np.isfinite(rest + error), rest + error, 0.0)
 
 
 def _split(x):

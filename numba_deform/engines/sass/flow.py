@@ -170,15 +170,11 @@ def go_apart(w):
     return bool(found)
 
 
-def end_collective(one):
+def end_collective(w, group):
     """The lanes go on, each where it came from."""
-
-    def run(w, group):
-        w.groups.remove(group)
-        w.groups += [Group(mask, pc) for mask, pc in group.parts]
-        return STOP
-
-    return run
+    w.groups.remove(group)
+    w.groups += [Group(mask, pc) for mask, pc in group.parts]
+    return STOP
 
 
 def call(one):
@@ -244,21 +240,15 @@ def reduced(w):
     return np.array([value], U32), np.array([value != 0])
 
 
-def cluster_arrive(one):
-    def run(w, group):
-        w.ticket = w.block.cluster_meeting.arrive(group.count)
-        group.pc += 1
-        return False
-
-    return run
+def cluster_arrive(w, group):
+    w.ticket = w.block.cluster_meeting.arrive(group.count)
+    group.pc += 1
+    return False
 
 
-def cluster_wait(one):
-    def run(w, group):
-        group.pc += 1
-        return wait_for(group, w.block.cluster_meeting, w.ticket)
-
-    return run
+def cluster_wait(w, group):
+    group.pc += 1
+    return wait_for(group, w.block.cluster_meeting, w.ticket)
 
 
 def phase(one):
@@ -304,8 +294,8 @@ def allot(w, count):
 
 FLOW = {
     "BRA": jump, "JMP": jump, "EXIT": leave, "BSSY": open_join, "BREAK": leave_join, "BSYNC": join,
-    "WARPSYNC": join, "ENDCOLLECTIVE": end_collective, "CALL": call, "RET": give_back, "BAR": block_barrier,
-    "UCGABAR_ARV": cluster_arrive, "UCGABAR_WAIT": cluster_wait,
+    "WARPSYNC": join, "ENDCOLLECTIVE": plain(end_collective), "CALL": call, "RET": give_back,
+    "BAR": block_barrier, "UCGABAR_ARV": plain(cluster_arrive), "UCGABAR_WAIT": plain(cluster_wait),
 }  # fmt: skip
 
 OWN_GUARD = ("BRA", "JMP", "EXIT", "BREAK")

@@ -6,7 +6,6 @@ import numpy as np
 from .operands import I32, I64, U32, U64, WORD, Unknown, is_predicate
 from .table import plain, row
 
-LANES = np.arange(32)
 LOW = U64(WORD)
 ORDERS = {
     "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater,

@@ -140,11 +140,8 @@ def scatter_predicates(one):
     def run(w, _, value, mask):
         for k in range(7):
             if mask >> k & 1:
-                np.copyto(
-                    which(w)[k],
-                    (value >> U32(k + shift) & U32(1)).astype(bool),
-                    where=w.active[: len(which(w)[k])],
-                )
+                bit = (value >> U32(k + shift) & U32(1)).astype(bool)
+                np.copyto(which(w)[k], bit, where=w.active[: len(which(w)[k])])
 
     return run
 

@@ -60,8 +60,7 @@ class Instruction:
 
     @property
     def line(self):
-        """(file, line) of the innermost function that is not of ``device/``: a primitive counts for its
-        caller."""
+        """(file, line) of the innermost function outside of ``device/``: a primitive counts for its caller."""
         own = [frame for frame in self.frames if Path(frame[0]).parts[-3:-1] != ("numba_deform", "device")]
         return (own or self.frames or [("?", 0)])[0]
 
@@ -116,8 +115,7 @@ def _disassembled(kernel, architecture):
 
 
 def disassembled(cubin, entry):
-    """(the text of nvdisasm, that of cuobjdump on resources) of a cubin, and the name of one of its
-    kernels."""
+    """(the text of nvdisasm, that of cuobjdump on resources) of a cubin, and the name of one of its kernels."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "kernel.cubin"
         file.write_bytes(cubin)
@@ -127,8 +125,7 @@ def disassembled(cubin, entry):
 
 
 def read(text, usage, entry):
-    """The :class:`Listing` of these texts; of several functions the kernel ``entry``, which may call the
-    others."""
+    """The :class:`Listing` of these texts; of several functions the kernel ``entry``, which may call others."""
     line = re.search(rf"Function {re.escape(entry)}:\s*\n(.*)", usage)[1]
     found = {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
     code, labels = _instructions(text)

@@ -44,22 +44,20 @@ class Shared(Space):
 
     def get(self, offset, size, swizzle="none"):
         """So many bytes as the copy engine reads them."""
-        self._check(offset, size)
-        return self.bytes[offset + swizzle_offsets(size, swizzle, offset)] if swizzle != "none" else \
-            self.bytes[offset : offset + size].copy()  # fmt: skip
+        return self.bytes[self._at(offset, size, swizzle)].copy()
 
     def put(self, offset, data, swizzle="none", change=None):
-        """Write bytes as the copy engine does; ``change`` makes of what is there and of them what is
-        written."""
-        self._check(offset, len(data))
-        places = offset + swizzle_offsets(len(data), swizzle, offset) if swizzle != "none" else \
-            slice(offset, offset + len(data))  # fmt: skip
+        """Write bytes as the copy engine does; ``change`` makes what is written of what is there and them."""
+        places = self._at(offset, len(data), swizzle)
         new = data if change is None else change(self.bytes[places].copy(), np.ascontiguousarray(data))
         self.bytes[places] = new
 
-    def _check(self, offset, size):
+    def _at(self, offset, size, swizzle):
+        """Where these bytes are, as an index."""
         if not 0 <= offset <= self.size - size:
             raise OutsideMemory(f"{size} bytes at {offset:#x}")
+        return slice(offset, offset + size) if swizzle == "none" else \
+            offset + swizzle_offsets(size, swizzle, offset)  # fmt: skip
 
 
 class Heap(Shared, Global):
@@ -211,11 +209,8 @@ class Machine:
                         break
                     if not moved and not squad:
                         raise Stuck(f"no warp can go on: {self._told(running)}")
-        for name, values in (
-            ("executed", self.executed),
-            ("threads", self.lanes),
-            ("divergent", self.divergent),
-        ):
+        counted = {"executed": self.executed, "threads": self.lanes, "divergent": self.divergent}
+        for name, values in counted.items():
             setattr(self.counts, name, np.array(values, np.int64))
         self.memory.copy_back()
         return self.counts

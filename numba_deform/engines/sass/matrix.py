@@ -9,6 +9,7 @@ from ..cpu.async_units.warp_mma import FORMS, product
 from ..cpu.async_units.wgmma_matrices import A_PLACES, ROWS, addresses, from_memory, sum_places
 from ..cpu.async_units.wgmma_matrices import FORMS as PRODUCTS
 from .accesses import register, words_of
+from .barriers import pair
 from .operands import F32, F64, U32, U64, Unknown, read_predicate
 from .table import row
 
@@ -63,12 +64,12 @@ def warpgroup_multiply(one):
     def run(w, *_):
         first, shared = 16 * (w.number % 4), w.block.shared.bytes
         if a_register is None:
-            where = addresses(_pair(w, descriptor), ROWS, "tnspA" in flips)[first : first + 16]
+            where = addresses(pair(w, descriptor), ROWS, "tnspA" in flips)[first : first + 16]
             left = from_memory(form, form.a, shared, where)
         else:
             left = np.zeros((16, depth), F32)
             left[a_places[0], a_places[1]] = form.a(words_of(w, a_register, 4, ALL).copy()).reshape(32, 4, 2)
-        where = addresses(_pair(w, descriptor + 2), columns, "tnspB" in flips)
+        where = addresses(pair(w, descriptor + 2), columns, "tnspB" in flips)
         right = from_memory(form, form.b, shared, where)
         total = left.astype(F64) @ right.astype(F64).T
         if keeps(w).all():
@@ -76,10 +77,6 @@ def warpgroup_multiply(one):
         w.r[d : d + columns // 2] = np.ascontiguousarray(total[places[0], places[1]].astype(F32)).view(U32).T
 
     return run
-
-
-def _pair(w, k):
-    return int(w.u[k][0]) | int(w.u[k + 1][0]) << 32
 
 
 def _count(one):
@@ -92,10 +89,8 @@ def load_matrices(one):
 
     def run(w, _, address):
         if w.active.any():
-            rows = _rows(w, one, address, count).read(
-                np.broadcast_to(address, (32,))[: 8 * count] & U64(0xFFFFFF), 16
-            )
-            for i, matrix in enumerate(rows.view(np.uint16).reshape(count, 8, 8)):
+            space, places = _rows(w, one, address, count)
+            for i, matrix in enumerate(space.read(places, 16).view(np.uint16).reshape(count, 8, 8)):
                 part = matrix.T if "MT88" in one.words else matrix
                 w.r[k + i] = np.ascontiguousarray(part).view(U32).reshape(32)
 
@@ -107,8 +102,7 @@ def store_matrices(one):
 
     def run(w, address, _):
         if w.active.any():
-            space = _rows(w, one, address, count)
-            at = np.broadcast_to(address, (32,))[: 8 * count] & U64(0xFFFFFF)
+            space, at = _rows(w, one, address, count)
             for i in range(count):
                 matrix = np.ascontiguousarray(w.r[k + i]).view(np.uint16).reshape(8, 8)
                 matrix = np.ascontiguousarray(matrix.T) if "MT88" in one.words else matrix
@@ -118,12 +112,11 @@ def store_matrices(one):
 
 
 def _rows(w, one, address, count):
-    """The memory of the matrices; counts the access, eight rows at a time."""
+    """(the memory of the matrices, where their rows are); counts the access, eight rows at a time."""
     lanes = LANES < 8 * count
-    w.block.counts.access(
-        one, "load", "shared", np.broadcast_to(address, (32,))[lanes] & U64(0xFFFFFF), lanes, 16
-    )
-    return w.block.shared
+    places = np.broadcast_to(address, (32,))[lanes] & U64(0xFFFFFF)
+    w.block.counts.access(one, "load", "shared", places, lanes, 16)
+    return w.block.shared, places
 
 
 row("HMMA|IMMA|QMMA", "", "*tttt", multiply, "16816 1688 16832 F32 BF16 TF32 S8 U8 E4M3 E5M2")

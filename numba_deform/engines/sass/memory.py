@@ -176,12 +176,10 @@ def _of_ptx(variable, argument, memory):
 def _numbers(kind, argument, memory):
     if isinstance(argument, TensorMapArray):
         argument = memory.address_of(argument.host)
-    elif isinstance(kind, types.Array):
-        argument = ArrayArgument(
-            memory.address_of(argument), argument.shape, argument.strides, argument.itemsize
-        )
     elif isinstance(argument, np.ndarray):
-        argument = memory.address_of(argument)
+        address, array = memory.address_of(argument), argument
+        is_array = isinstance(kind, types.Array)
+        argument = ArrayArgument(address, array.shape, array.strides, array.itemsize) if is_array else address
     if isinstance(kind, types.BaseTuple):
         return [number for pair in zip(kind, argument, strict=True) for number in _numbers(*pair, memory)]
     return values_of(kind, argument)

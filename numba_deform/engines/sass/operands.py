@@ -19,7 +19,7 @@ import numpy as np
 
 U32, I32, U64, I64 = np.uint32, np.int32, np.uint64, np.int64
 F16, F32, F64 = np.float16, np.float32, np.float64
-WORD, LONG, SIGN = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0x80000000
+WORD, LONG = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 REGISTER, CONSTANT = re.compile(r"(U?R)(\d+|Z)"), re.compile(r"c\[(0x\w+)\]\[(.+)\]")
 VARIABLE = re.compile(r"32@(lo|hi)\(+([\w$.]+)(?: \+ (\w+)\))?\)")  # one half of its address
 SWIZZLES = {"": None, "H0_H0": 0, "H1_H1": 16}
@@ -104,22 +104,20 @@ def _integer(text):
     return int(text, 0)
 
 
-def _single(text):
-    if "0x" in text:
-        return int(text, 0)
-    return int(np.array(float(NUMBERS.get(text, text)), F32).view(U32))
+def _float_bits(dtype, bits, copies=1, shift=0):
+    """What makes bits of the text of a float: ``copies`` says how often they stand in a word. A text in hex has
+    them already, ``shift`` bits too low."""
+
+    def number(text):
+        if "0x" in text:
+            return int(text, 0) << shift
+        return int(np.array(float(NUMBERS.get(text, text)), dtype).view(bits)) * copies
+
+    return number
 
 
-def _double(text):
-    if "0x" in text:
-        return int(text, 0) << 32
-    return int(np.array(float(NUMBERS.get(text, text)), F64).view(U64))
-
-
-def _half(text):
-    if "0x" in text:
-        return int(text, 0)
-    return int(np.array(float(NUMBERS.get(text, text)), F16).view(np.uint16)) * 0x10001
+_single, _double = _float_bits(F32, U32), _float_bits(F64, U64, shift=32)
+_half = _float_bits(F16, np.uint16, copies=0x10001)
 
 
 def _whole(size):
@@ -200,10 +198,6 @@ def _number(text, constants):
     return lambda w: value
 
 
-def _text(text, constants):
-    return lambda w: text
-
-
 def address(text, constants):
     """A function of the warp that gives 64-bit addresses: of ``[R4+UR6+0x10]``, ``desc[UR4][R2.64+0x8]``,
     ``[R3.X16+UR8]``, ``c[0x0][0x210]``."""
@@ -237,7 +231,8 @@ def _part(word, wide, constants):
 _READERS = {
     "u": _whole(4), "i": _signed, "f": _float(_single, F32, 4), "d": _float(_double, F64, 8), "q": _whole(8),
     "v": lambda text, constants: _whole(4)(text.lstrip("-"), constants), "a": _addend, "h": _halves,
-    "b": _part_of_word, "p": _predicate, "n": _number, "t": _text, "@": address,
+    "b": _part_of_word, "p": _predicate, "n": _number, "@": address,
+    "t": lambda text, constants: lambda w: text,
 }  # fmt: skip
 read_predicate = _predicate
 
@@ -249,19 +244,14 @@ def writer(text, kind):
     if text.endswith(("RZ", "PT")):
         return None
     if kind == "p":
-        return _to(
-            lambda w, k: w.up[k] if text.startswith("U") else w.p[k], int(text[-1]), text.startswith("U")
-        )
+        return _to("up" if text.startswith("U") else "p", int(text[-1]))
     m = REGISTER.fullmatch(text)
     if m is None:
         raise Unknown(f"operand {text}")
-    uniform, k = m[1] == "UR", int(m[2])
-    low = _to(lambda w, k: w.u[k] if uniform else w.r[k], k, uniform)
+    file, k = "u" if m[1] == "UR" else "r", int(m[2])
+    low, high = _to(file, k), _to(file, k + 1)
     if kind == "r":
-        return lambda w, m, v: low(
-            w, m, v if v.dtype == U32 else v.astype(U32) if v.dtype == U64 else v.view(U32)
-        )
-    high = _to(lambda w, k: w.u[k] if uniform else w.r[k], k + 1, uniform)
+        return lambda w, m, v: low(w, m, v.astype(U32) if v.dtype == U64 else v.view(U32))
 
     def pair(w, m, v):
         v = v.view(U64)
@@ -271,17 +261,15 @@ def writer(text, kind):
     return pair
 
 
-def _to(place, k, uniform):
-    if uniform:  # the value of the first lane that takes part
+def _to(file, k):
+    """What writes number ``k`` of a file of registers of the lanes, or of the warp: ``u`` and ``up``."""
 
-        def write_one(w, m, v):
-            if v.shape[-1] > 1:
-                v = np.take_along_axis(v, m.argmax(-1)[..., None], -1)
-            np.copyto(place(w, k), v, where=m.any(-1, keepdims=True))
-
-        return write_one
+    def write_one(w, m, v):  # the value of the first lane that takes part
+        if v.shape[-1] > 1:
+            v = np.take_along_axis(v, m.argmax(-1)[..., None], -1)
+        np.copyto(getattr(w, file)[k], v, where=m.any(-1, keepdims=True))
 
     def write(w, m, v):
-        np.copyto(place(w, k), v, where=m)
+        np.copyto(getattr(w, file)[k], v, where=m)
 
-    return write
+    return write_one if file.startswith("u") else write

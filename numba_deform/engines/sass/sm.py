@@ -3,12 +3,10 @@
 Each of four schedulers issues an instruction a cycle, of the warp that it issued last or else of the last one
 that can go (Huerta et al., "Analyzing Modern NVIDIA GPU Cores", 2025; a block takes the place of one that is
 over). When a warp can go, the assembler has said: so many cycles after the one before, and when the scoreboards
-are free. Instructions keep a unit of their
-quarter; those of memory pass one data path, a wavefront a cycle, and so does what arrives from L2. What L1
-lacks, and what the copy engine fetches, passes the SM's port to L2, and memory's share for this SM. The copy
-engine takes one request after the other. A phase of a barrier is over when all is done that it was given in the
-trace.
-Numbers: ``units.CONSTANTS``."""
+are free. Instructions keep a unit of their quarter; those of memory pass one data path, a wavefront a cycle,
+and so does what arrives from L2. What L1 lacks, and what the copy engine fetches, passes the SM's port to L2,
+and memory's share for this SM. The copy engine takes one request after the other. A phase of a barrier is over
+when all is done that it was given in the trace. Numbers: ``units.CONSTANTS``."""
 
 import heapq
 import re

@@ -73,7 +73,8 @@ def step_of(one, constants):
     """A function of the warp that does what the instruction does, for the lanes of ``warp.mask``."""
     chosen, operands = find(one), list(one.operands)
     writes = [_write(kind, operands) for kind in chosen.outs]
-    reads = [_read(kind, operands, constants, _extended(one)) for kind in chosen.ins]
+    extended = "E" in one.words and one.stem != "LDGSTS"  # a register is the first of two in an address
+    reads = [_read(kind, operands, constants, extended) for kind in chosen.ins]
     if operands:
         raise Unknown(f"{one.opcode} with the operands {', '.join(one.operands)}")
     function, guard = chosen.make(one), read_predicate(one.guard) if one.guard else None
@@ -98,11 +99,6 @@ def _write(kind, operands):
 
 def _is(text, kind):
     return not text.startswith("!") and is_predicate(text) == (kind == "p")
-
-
-def _extended(one):
-    """Whether a register by itself is the first of two in an address."""
-    return "E" in one.words and one.stem != "LDGSTS"
 
 
 def _read(kind, operands, constants, extended):

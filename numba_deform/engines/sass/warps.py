@@ -61,5 +61,3 @@ class Warp:
         if name not in single:
             raise Unknown(f"special register {name}")
         return np.array([single[name]], U32)
-
-

@@ -41,8 +41,7 @@ class TensorMapArray:
         return self.maps[index]
 
     def __repr__(self) -> str:
-        state = "encoded" if self.encoded else "not encoded"
-        return f"TensorMapArray({len(self)} maps, {state})"
+        return f"TensorMapArray({len(self)} maps, {'' if self.encoded else 'not '}encoded)"
 
     @classmethod
     def in_struct(cls, content, maps) -> TensorMapArray:
@@ -69,8 +68,7 @@ class TensorMapArray:
         return made
 
     def intact(self) -> dict[int, TensorMap]:
-        """The maps by the addresses of their slots, without those that a kernel on the CPU engine has
-        replaced there."""
+        """The maps by the addresses of their slots, without those that a kernel here has replaced."""
         content = self.host.reshape(-1)
         slots = (content[first : first + MAP_BYTES] for first in self.offsets)
         same = [np.array_equal(*pair) for pair in zip(slots, self.made, strict=True)]

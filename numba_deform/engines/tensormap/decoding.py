@@ -57,8 +57,8 @@ def decode(data: bytes, replaced=False) -> dict | None:
         "mode": "tile" if tile else "im2col", "dtype": names[0],
         "interleave": tuple(INTERLEAVES)[field(INTERLEAVE)], "swizzle": tuple(SWIZZLES)[field(SWIZZLE)],
         "l2_promotion": tuple(L2_PROMOTIONS)[field(L2)], "fill": tuple(FILLS)[field(FILL)], "rank": rank,
-        "address": field(ADDRESS), "dims": _filled(dims, 5), "strides": _filled(strides, 4),
-        "element_strides": _filled(steps, 5), "box": _filled(box, 5), "lower": corners[0], "upper": corners[1],
+        "address": field(ADDRESS), "dims": filled(dims, 5), "strides": filled(strides, 4),
+        "element_strides": filled(steps, 5), "box": filled(box, 5), "lower": corners[0], "upper": corners[1],
     }  # fmt: skip
     compared = slice(0, BYTES[0] // 8 if replaced else None)
     return fields if encoded(fields)[compared] == data[compared] else None
@@ -80,16 +80,14 @@ def encoded(fields: dict) -> bytes:
     for place, name, table in ((INTERLEAVE, "interleave", INTERLEAVES), (SWIZZLE, "swizzle", SWIZZLES),
                                (FILL, "fill", FILLS), (L2, "l2_promotion", L2_PROMOTIONS)):  # fmt: skip
         put(place, tuple(table).index(fields[name]))
-    for place, value in zip(DIMS, fields["dims"][:rank], strict=False):
-        put(place, value - 1)
+    box = fields["box"][: rank if tile else 2]
+    for places, values in ((DIMS, fields["dims"][:rank]), (STEPS, fields["element_strides"][:rank]),
+                           (BOX if tile else (BOX[0], PIXELS), box)):  # fmt: skip
+        for place, value in zip(places, values, strict=False):
+            put(place, value - 1)
     for (low, high), value in zip(STRIDES, fields["strides"][: rank - 1], strict=False):
         put(low, value >> 4)
         put(high, value >> 36)
-    for place, value in zip(STEPS, fields["element_strides"][:rank], strict=False):
-        put(place, value - 1)
-    box = fields["box"][: rank if tile else 2]
-    for place, value in zip(BOX if tile else (BOX[0], PIXELS), box, strict=False):
-        put(place, value - 1)
     if not tile:
         width = CORNER_BITS[rank]
         for name, first in (("lower", 448), ("upper", 464)):
@@ -101,5 +99,6 @@ def encoded(fields: dict) -> bytes:
     return bits.to_bytes(MAP_BYTES, "little")
 
 
-def _filled(values, count):
-    return values + [0] * (count - len(values))
+def filled(values, count):
+    """So many integers, with zeros behind the values."""
+    return [*map(int, values), *[0] * (count - len(values))]

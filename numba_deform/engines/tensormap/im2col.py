@@ -51,11 +51,6 @@ class Im2colMap(TensorMap):
         super().__post_init__(check)
 
     @property
-    def rules(self):
-        """The rules that the driver has for such a map."""
-        return IM2COL_RULES
-
-    @property
     def box_shape(self) -> tuple[int, ...]:
         """Elements in shared memory, innermost first: channels and pixels."""
         return self.box
@@ -105,8 +100,7 @@ class Im2colMap(TensorMap):
             raise NotImplementedError(what + "what a stride from image to image means in im2col mode")
 
     def _parts(self, coords, offsets):
-        """(row, index of its pixel in the array, first channel, last channel + 1) of each row of which a part
-        is inside the tensor."""
+        """(row, its pixel's index in the array, first channel, last channel + 1) of rows partly inside."""
         start, sizes = int(coords[0]), self.dims[1:]
         first, last = max(start, 0), min(start + self.box[0], self.dims[0])
         for row, pixel in enumerate(self.pixels(coords, offsets)):
@@ -203,3 +197,4 @@ _OWN = {
 _BY_NAME = {rule.name: rule for rule in RULES}
 IM2COL_RULES = [Rule(name, check.__doc__, check) for name, check in _OWN.items()]
 IM2COL_RULES += [_BY_NAME[name] for name in COMMON]
+Im2colMap.rules = IM2COL_RULES

@@ -73,6 +73,7 @@ class TensorMap(Boxes):
     check: InitVar[bool] = True  # False: no rule is checked, to ask the driver about a bad map
 
     mode = "tile"  # of the instructions that take it
+    rules = rules.RULES  # that the driver has for such a map
 
     def __post_init__(self, check):
         dims = rules.integers("dims", self.dims)
@@ -137,11 +138,6 @@ class TensorMap(Boxes):
             given, required = f"{self.extent} bytes past its base", f"within the array's {available} bytes"
             hint = "check dims and strides (bytes, not elements)"
             raise rules.broken_rule(rule, "the end of the map", given, required, hint)
-
-    @property
-    def rules(self):
-        """The rules that the driver has for such a map."""
-        return rules.RULES
 
     @property
     def rank(self) -> int:

@@ -5,9 +5,8 @@ copy a map, replace fields of it, and use it.
 """
 
 import struct
-from itertools import zip_longest
 
-from .decoding import decode
+from .decoding import decode, filled
 from .encoding import MAP_BYTES
 from .im2col import Im2colMap
 from .maps import TensorMap
@@ -26,14 +25,10 @@ def fields_of(m) -> dict:
     """What a map consists of, by name; lists as long as they may be, with zeros behind the map's rank."""
     fields = {name: getattr(m, name) for name in (*NAMES, "rank", "address")}
     for name, count in (("dims", 5), ("strides", 4), ("element_strides", 5), ("box", 5)):
-        fields[name] = _filled(getattr(m, name), count)
+        fields[name] = filled(getattr(m, name), count)
     for name in ("lower", "upper"):
-        fields[name] = _filled(getattr(m, name, ()), 3)
+        fields[name] = filled(getattr(m, name, ()), 3)
     return fields
-
-
-def _filled(values, count):
-    return [int(value) for value, _ in zip_longest(values, range(count), fillvalue=0)]
 
 
 def pack(fields: dict) -> bytes:

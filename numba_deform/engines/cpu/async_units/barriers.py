@@ -48,11 +48,10 @@ class Barriers:
         barrier = home.barriers.live.get(place)
         name = barrier.name if barrier else home.shared.name_of(place)
         what = f"uses {name} of rank {rank}, block {home.index}, by its shared::cluster address"
-        fault = thread.fault(faults.NotABarrier, what, barrier or name)
-        fault.rule = "mbarrier_arrive, mbarrier_wait and the like take shared addresses of one's own barriers."
-        fault.cure = "Arrive on a barrier of another block by mbarrier_arrive_cluster; nobody can wait on one: "
-        fault.cure += "wait on your own block's, by its shared address, and have the other block arrive there."
-        return fault
+        rule = "mbarrier_arrive, mbarrier_wait and the like take shared addresses of one's own barriers."
+        cure = "Arrive on a barrier of another block by mbarrier_arrive_cluster; nobody can wait on one: "
+        cure += "wait on your own block's, by its shared address, and have the other block arrive there."
+        return thread.fault(faults.NotABarrier, what, barrier or name, rule=rule, cure=cure)
 
     def for_copy(self, thread, address):
         """The barrier that a copy is going to signal: its init must have reached the copy engine."""

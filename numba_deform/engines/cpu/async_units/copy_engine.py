@@ -62,18 +62,6 @@ class CopyEngine:
         # Bulk stores: how often a thread came to a place, and by (warp, place, how often) the first lane's.
         self.visits, self.issued = Counter(), {}
 
-    def find_map(self, thread, address):
-        return self.maps.find(thread, address)[0]
-
-    def fence_map(self, thread, address):
-        self.maps.fence(thread, address)
-
-    def replace_map(self, thread, *args):
-        self.maps.replace(thread, *args)
-
-    def publish_map(self, thread, dst, src):
-        self.maps.publish(thread, dst, src)
-
     def _usable_map(self, thread, address, coords, mode="tile"):
         """(the map at ``address``, the coordinates as the instruction takes them)"""
         rows = isinstance(coords, Rows)
@@ -260,10 +248,9 @@ class CopyEngine:
         kind = kind_of(op, tensor.dtype)
         if op and kind is None:
             what = f"a reduction by {op} into elements of type {tensor.dtype}: {tensor!r}"
-            fault = thread.fault(faults.BadTensorMap, what)
-            fault.rule = "A reduction is one that PTX has for elements of that type (PTX 9.7.9.25.4.2)."
-            fault.cure = f"{op} takes " + ", ".join(types_of(op)) + "."
-            raise fault
+            rule = "A reduction is one that PTX has for elements of that type (PTX 9.7.9.25.4.2)."
+            cure = f"{op} takes " + ", ".join(types_of(op)) + "."
+            raise thread.fault(faults.BadTensorMap, what, rule=rule, cure=cure)
         self._corner(thread, tensor, coords, "store")
         groups = self._groups(thread, "bulk")
         self.maps.on_copy(thread, address, groups.read_component, groups.number)
@@ -399,8 +386,7 @@ class CopyEngine:
 
     def _check_size(self, thread, size):
         if size <= 0 or size % 16:
-            what = f"a bulk copy of {size} bytes, not a multiple of 16"
-            raise thread.fault(faults.BadSize, what)
+            raise thread.fault(faults.BadSize, f"a bulk copy of {size} bytes, not a multiple of 16")
 
     def check_proxy(self, thread, address, size, what, home=None):
         """Ordinary writes to bytes of the shared memory of ``home``, if not this block, that a copy touches
@@ -437,8 +423,7 @@ class CopyEngine:
                     name = region.name_of(address + at)
                     what = f"issues a {what} on {name}, which {thread.describe(w)} wrote at "
                     what += f"{thread.at(w.site)} with no fence.proxy.async.global since"
-                    fault = thread.fault(faults.MissingProxyFence, what, name)
-                    fault.cure = "Call fence_proxy_async_global() (or fence_proxy_async_full()) in each "
-                    fault.cure += "writing thread, then a barrier, then issue the copy; or behind the barrier, "
-                    fault.cure += "in the issuing thread."
-                    raise fault
+                    cure = "Call fence_proxy_async_global() (or fence_proxy_async_full()) in each "
+                    cure += "writing thread, then a barrier, then issue the copy; or behind the barrier, "
+                    cure += "in the issuing thread."
+                    raise thread.fault(faults.MissingProxyFence, what, name, cure=cure)

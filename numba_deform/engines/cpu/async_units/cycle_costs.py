@@ -18,4 +18,3 @@ class COST:
     tma_bytes_per_cycle: float = 36.0  # large boxes, all SMs together at 6.8-8.4 TB/s
     cp_async_latency: float = 500.0
     cluster_latency: float = 180.0  # SM to SM: Luo et al., Dissecting the Nvidia Hopper GPU, 2024
-

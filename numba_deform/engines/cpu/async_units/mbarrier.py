@@ -407,4 +407,3 @@ class MBarrier:
                 continue
             if not any(copy.known[tid] >= clock for copy in self.landed):
                 raise block.explain.overtaken(self, block.threads[tid])
-

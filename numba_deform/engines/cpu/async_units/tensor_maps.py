@@ -131,10 +131,9 @@ class TensorMaps:
                 raise fault
             what = f"uses a tensor map that {thread.describe(records[0])} published at "
             what += f"{thread.at(records[0].site)}, and that this block has not fenced since"
-            fault = thread.fault(faults.MissingTensormapFence, what)
-            fault.cure = "Call fence_proxy_tensormap_acquire_gpu(map) after each publication, in a thread that "
-            fault.cure += "knows of it, before the first copy that uses the map."
-            raise fault
+            cure = "Call fence_proxy_tensormap_acquire_gpu(map) after each publication, in a thread that "
+            cure += "knows of it, before the first copy that uses the map."
+            raise thread.fault(faults.MissingTensormapFence, what, cure=cure)
         return tensor
 
     def _check_published(self, thread, address, records):

@@ -142,10 +142,9 @@ def _apart(thread, what, given, others):
     else:
         gone = next(lane for lane in range(32) if lane not in given)
         what = f"{what} by {len(given)} lanes: lane {gone} has exited or does not exist"
-    fault = thread.fault(faults.WarpDivergence, what)
-    fault.rule = "ldmatrix, stmatrix, mma and wgmma are .sync.aligned: all 32 lanes of the warp execute the "
-    fault.rule += "same one (PTX 9.7.14, 9.7.15)."
-    return fault
+    rule = "ldmatrix, stmatrix, mma and wgmma are .sync.aligned: all 32 lanes of the warp execute the "
+    rule += "same one (PTX 9.7.14, 9.7.15)."
+    return thread.fault(faults.WarpDivergence, what, rule=rule)
 
 
 def multiply_matrices(thread, kind, a, b, c):
@@ -275,9 +274,7 @@ def multiply_words(kind, words):
     """The same of an array of words (lane, those of A, of B and of C), as one of words. ``kind``: of ``FORMS``,
     or what ``form_of`` takes; no doubles."""
     form = form_of(*kind) if isinstance(kind, tuple) else FORMS[kind]
-    sums = "f32" if form.sums is np.float32 else "s32"
-    if isinstance(kind, tuple):
-        sums = kind[2][0]
+    sums = kind[2][0] if isinstance(kind, tuple) else "f32" if form.sums is np.float32 else "s32"
     ends = np.cumsum([place[0].shape[1] for place in form.places[:2]])
     a, b, c = (np.ascontiguousarray(part) for part in np.split(words, ends, axis=1))
     if sums == "f16":

@@ -159,22 +159,20 @@ class Warpgroup:
 
 
 def _divergence(thread, what, site=None):
-    fault = thread.fault_at(faults.WarpDivergence, what, site or thread.site())
-    fault.rule = "All four warps of a warpgroup, 4i to 4i + 3, execute the same wgmma together (PTX 9.7.15)."
-    fault.cure = "Give each role whole warpgroups, and have all of its threads come to every wgmma."
-    return fault
+    rule = "All four warps of a warpgroup, 4i to 4i + 3, execute the same wgmma together (PTX 9.7.15)."
+    cure = "Give each role whole warpgroups, and have all of its threads come to every wgmma."
+    return thread.fault_at(faults.WarpDivergence, what, site or thread.site(), rule=rule, cure=cure)
 
 
 # --- descriptors ------------------------------------------------------------------------------------
 def matrix_descriptor(thread, address, leading, stride, base, swizzle):
     """The 64 bits that describe a matrix in shared memory."""
     address, leading, stride, base, swizzle = (int(x) & WORD for x in (address, leading, stride, base, swizzle))
-    for name, value in (("address", address), ("leading", leading), ("stride", stride)):
-        if value % 16 or value >= 1 << 18:
-            what = f"a matrix descriptor with {name} {value:#x}"
-            raise thread.fault(faults.BadMatrixDescriptor, what, thread.shared.name_of(address))
-    if base > 7 or swizzle > 3:
-        what = f"a matrix descriptor with base {base} and swizzle {swizzle}"
+    places = (("address", address), ("leading", leading), ("stride", stride))
+    bad = [f"{name} {value:#x}" for name, value in places if value % 16 or value >= 1 << 18]
+    bad += [f"base {base} and swizzle {swizzle}"] * (base > 7 or swizzle > 3)
+    if bad:
+        what = f"a matrix descriptor with {bad[0]}"
         raise thread.fault(faults.BadMatrixDescriptor, what, thread.shared.name_of(address))
     return address >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | base << 49 | swizzle << 62
 
@@ -391,10 +389,9 @@ def _check_operands(thread, what, given):
             for value in (getattr(one, name), getattr(other, name))]  # fmt: skip
     text = f"{what}, for which the threads of the warpgroup do not give the same operands: of {name} "
     text += f"{ranges(first)} say {said[0]}, {ranges(second)} {said[1]}"
-    fault = thread.fault(faults.BadMatrixDescriptor, text)
-    fault.cure = "Make them of what is the same in all four warps, and not of a thread's or warp's number: a "
-    fault.cure += "product takes one A of 64 rows, of which each warp gets its own 16 by itself."
-    raise fault
+    cure = "Make them of what is the same in all four warps, and not of a thread's or warp's number: a "
+    cure += "product takes one A of 64 rows, of which each warp gets its own 16 by itself."
+    raise thread.fault(faults.BadMatrixDescriptor, text, cure=cure)
 
 
 @contextlib.contextmanager

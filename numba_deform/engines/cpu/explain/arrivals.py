@@ -42,10 +42,9 @@ def by_a_reader(barrier):
         thread, others = threads[readers[0]], ranges(sorted(came.difference(readers)))
         what = f"arrives on {barrier.name}, for which it waits at {thread.at(thread.waits[barrier].site)}, and "
         what += f"which expects {barrier.expected}: {others} arrive{'s' * (barrier.expected == 1)}"
-        fault = thread.fault_at(faults.TooManyArrivals, what, thread.arrivals[barrier], barrier)
-        fault.cure = "Take this arrival away: who reads a stage gives it back by an arrival on the barrier for "
-        fault.cure += "which its producer waits (empty), and not on the one for which it waits itself (full)."
-        return fault
+        cure = "Take this arrival away: who reads a stage gives it back by an arrival on the barrier for "
+        cure += "which its producer waits (empty), and not on the one for which it waits itself (full)."
+        return thread.fault_at(faults.TooManyArrivals, what, thread.arrivals[barrier], barrier, cure=cure)
     return None
 
 
@@ -55,13 +54,12 @@ def late_announcement(barrier, thread, site, phase):
         return fault
     what = f"announces bytes on {barrier.name} with no arrival after it in that phase: phase {phase} may be "
     what += "over before this, which then counts in the next"
-    fault = thread.fault_at(faults.UnobservedPhase, what, site, barrier)
-    fault.rule = "Bytes count in the current phase: their thread announces them before its last arrival "
-    fault.rule += "(PTX 9.7.13.15)."
-    fault.cure = "Announce them before the arrival, in the thread that arrives: mbarrier_arrive_expect_tx, "
-    fault.cure += "which does both, or mbarrier_expect_tx before mbarrier_arrive. Where another thread "
-    fault.cure += "arrives, let it meet this one (syncwarp, syncthreads) between the two."
-    return fault
+    rule = "Bytes count in the current phase: their thread announces them before its last arrival "
+    rule += "(PTX 9.7.13.15)."
+    cure = "Announce them before the arrival, in the thread that arrives: mbarrier_arrive_expect_tx, "
+    cure += "which does both, or mbarrier_expect_tx before mbarrier_arrive. Where another thread "
+    cure += "arrives, let it meet this one (syncwarp, syncthreads) between the two."
+    return thread.fault_at(faults.UnobservedPhase, what, site, barrier, rule=rule, cure=cure)
 
 
 def from_afar(barrier, thread, count, over):
@@ -201,6 +199,5 @@ def inval_fault(barrier, waiter, site):
     tid, where = barrier.ended
     what = f"invalidates {barrier.name}, on which thread {waiter.tid} waits at {waiter.at(site)}; "
     what += "nothing orders that before this"
-    fault = barrier.block.threads[tid].fault_at(faults.InvalNotOrdered, what, where, barrier)
-    fault.waiver = "pipeline-end" if waiter.mates.matched else None
-    return fault
+    waiver = "pipeline-end" if waiter.mates.matched else None
+    return barrier.block.threads[tid].fault_at(faults.InvalNotOrdered, what, where, barrier, waiver=waiver)

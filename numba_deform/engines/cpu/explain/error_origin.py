@@ -14,7 +14,10 @@ from .accesses import undefined_use
 
 ENGINES = Path(__file__).parents[2]
 DEVICE = ENGINES.parent / "device"
-ENTRANCE = "TAKES_OPERANDS"  # in modules whose errors are mostly about what the kernel hands them
+# Modules of the engine whose errors are mostly about what the kernel hands them.
+ENTRANCES = ("memory.arrays", "memory.scalars", "frontends.threads", "frontends.math_functions",
+             "frontends.ptx.operations", *(f"frontends.numba_python.{name}" for name in (
+                 "arithmetic", "cuda_module", "libdevice", "name_binding", "narrow_floats")))  # fmt: skip
 OPERANDS = (TypeError, ValueError, IndexError, ArithmeticError, AttributeError, NotImplementedError, NumbaError)
 
 
@@ -74,7 +77,7 @@ def _is_own(error):
     if any(path.parent == DEVICE and not _numbers(frame) for frame, path in ours):
         return False  # an intrinsic takes nothing else
     frame, path = ours[-1]
-    entrance = path.parent == DEVICE or ENTRANCE in frame.f_globals
+    entrance = path.parent == DEVICE or frame.f_globals.get("__name__", "").endswith(ENTRANCES)
     return not (entrance and isinstance(error, OPERANDS))
 
 

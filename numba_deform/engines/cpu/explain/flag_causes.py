@@ -136,8 +136,7 @@ def lock_without_fence(pair):
 
 
 def ticket_without_fence(pair):
-    """An atomic of this block, whose value is used, met a release that covers the other access, and nothing
-    acquires that."""
+    """An atomic whose value is used met a release that covers the other access, and nothing acquires that."""
     if pair.kind is not READ or pair.thread.block.tickets:
         return
     block, seen = pair.thread.block, pair.thread.seen

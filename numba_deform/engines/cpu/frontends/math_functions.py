@@ -8,8 +8,6 @@ import numpy as np
 
 from ..memory.scalars import passing_on
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
-
 
 def plain(function):
     """``function`` of numbers as Numba types it: float32 of float32, else float64."""

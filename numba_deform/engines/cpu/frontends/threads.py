@@ -11,7 +11,6 @@ from greenlet import getcurrent
 
 from ..memory.scalars import dtype_of, passing_on
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
 PRINTS = True  # not in a process whose output nobody is going to see
 
 

@@ -126,8 +126,7 @@ class Cluster:
         return memory, place
 
     def load(self, thread, address, words=1, narrow=0):
-        """The 32-bit word at a shared::cluster address, or a tuple of several; ``narrow``: only so many bytes,
-        1 or 2."""
+        """The 32-bit word at a shared::cluster address, or a tuple of several; ``narrow``: 1 or 2 bytes."""
         size = narrow or 4 * words
         memory, place = self._locate(thread, address, size, "reads")
         memory.on_read(thread, place, size)
@@ -312,8 +311,7 @@ class Cluster:
         self._reduce_into(thread, *where, what, size, (fetch, op, kind), when)
 
     def _sends(self, thread, what, dst, src, size, bar):
-        """(what fetches the bytes, the block they go to, the barrier there, the address there, start and
-        landing)"""
+        """(what fetches the bytes, the block they go to, the barrier and address there, start and landing)"""
         (block, dst, bar), src = self._one_block(thread, what, dst, bar), src & WORD
         own, engine = thread.block, thread.block.copy_engine
         engine.check_bulk_shared(thread, dst, src, size)
@@ -325,8 +323,7 @@ class Cluster:
         return lambda: own.shared.data[src : src + size], block, barrier, dst, engine.take_turn(thread, size)
 
     def _one_block(self, thread, what, dst, bar):
-        """(the block, the address, the barrier's address), both in the memory of one block; other blocks may go
-        first."""
+        """(the block, the address, the barrier's address), both in one block's memory; others may go first."""
         thread.pause()
         (block, dst), (home, bar) = self._home(thread, dst), self._home(thread, bar)
         if home is not block:
@@ -359,13 +356,11 @@ class Cluster:
         self._reduce_into(thread, *where, what, len(data), (lambda: data, op, kind), when, True)
 
     def _signals(self, thread, what, dst, size, bar):
-        """((block, barrier there, address there), (start, landing)) of an operation of the generic proxy, which
-        a barrier counts."""
+        """((block, barrier, address there), (start, landing)) of a generic operation that a barrier counts."""
         if len(self.blocks) == 1:
-            fault = thread.fault(faults.NotInCluster, f"a {what} in a cluster of one block")
-            fault.rule = "st.async and red.async are for clusters of several blocks (PTX 9.7.9.12, 9.7.13.7)."
-            fault.cure = "Launch clusters of several blocks; in one block, store and then arrive."
-            raise fault
+            rule = "st.async and red.async are for clusters of several blocks (PTX 9.7.9.12, 9.7.13.7)."
+            cure = "Launch clusters of several blocks; in one block, store and then arrive."
+            raise thread.fault(faults.NotInCluster, f"a {what} in a cluster of one block", rule=rule, cure=cure)
         block, dst, bar = self._one_block(thread, what, dst, bar)
         if dst % size:
             name = block.shared.name_of(dst)

@@ -43,8 +43,7 @@ class CrossBlockBarrier:
         return self.exited
 
     def arrive(self, thread, release=True):
-        """One arrival, which hands on what its thread has done; ``release=False``: what its last fence
-        covers."""
+        """One arrival, which hands on what its thread did; ``release=False``: what its last fence covers."""
         key = thread.block, thread.tid
         if key in self.come:
             raise thread.fault(self.rule, f"arrives at {self.name} again without having waited there", self)

@@ -69,7 +69,6 @@ class RegisterPool:
                     what = f"warp {warp} executed {', '.join(counts)}, and warp {other} of its warpgroup "
                     what += ", ".join(theirs) or "nothing of the kind"
                     thread, (_, site) = self.block.threads[32 * warp], executed[-1]
-                    fault = thread.fault_at(faults.RegisterMisuse, what, site)
-                    fault.cure = f"Call it in all of warps {warp & ~3} to {warp & ~3 | 3}, a warpgroup: out of "
-                    fault.cure += "any branch that some of them do not take."
-                    raise fault
+                    cure = f"Call it in all of warps {warp & ~3} to {warp & ~3 | 3}, a warpgroup: out of "
+                    cure += "any branch that some of them do not take."
+                    raise thread.fault_at(faults.RegisterMisuse, what, site, cure=cure)

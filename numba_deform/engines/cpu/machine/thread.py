@@ -1,6 +1,7 @@
 """A CUDA thread of the CPU engine. Its methods without an underscore are the engine's side of the intrinsics in
 ``numba_deform/device``; here stand those that keep no state in the thread."""
 
+import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +36,9 @@ def _bytes_of(word):
 
 
 def engine_does(name):
-    """The method of Thread that asks the block's CopyEngine for its method ``name``."""
-    return lambda self, *args: getattr(self.block.copy_engine, name)(self, *args)
+    """The method of Thread that asks the block's CopyEngine, or its ``maps``, for a method."""
+    method = operator.attrgetter(name)
+    return lambda self, *args: method(self.block.copy_engine)(self, *args)
 
 
 def tensor_memory_does(name):
@@ -52,8 +54,8 @@ class Thread(ThreadBarriers):
     bulk_load, bulk_store = engine_does("bulk_load"), engine_does("bulk_store")
     bulk_prefetch, tensor_prefetch = engine_does("bulk_prefetch"), engine_does("tensor_prefetch")
     commit_group, wait_group = engine_does("commit_group"), engine_does("wait_group")
-    find_map, fence_map = engine_does("find_map"), engine_does("fence_map")
-    replace_map, publish_map = engine_does("replace_map"), engine_does("publish_map")
+    find_map, fence_map = engine_does("maps.find"), engine_does("maps.fence")
+    replace_map, publish_map = engine_does("maps.replace"), engine_does("maps.publish")
     load_matrices, store_matrices = warp_mma.load_matrices, warp_mma.store_matrices
     multiply_matrices, multiply_fragments = warp_mma.multiply_matrices, warp_mma.multiply_fragments
     matrix_descriptor, warpgroup_fence = wgmma.matrix_descriptor, wgmma.warpgroup_fence
@@ -113,8 +115,7 @@ class Thread(ThreadBarriers):
     def create_policy(self, priority, fraction):
         """A cache policy, which has no effect here."""
         if not 0 < fraction <= 1:
-            what = f"makes a cache policy for {fraction} of the lines"
-            raise self.fault(faults.BadCachePolicy, what)
+            raise self.fault(faults.BadCachePolicy, f"makes a cache policy for {fraction} of the lines")
         return POLICIES[priority] | int(np.float32(fraction) * np.float32(15.99)) << 52
 
     def check_policy(self, policy):

@@ -60,8 +60,7 @@ class ThreadBarriers(ThreadMemory):
         if token is not None:
             barrier.check_token(self, token)
         if parity != 0 and parity != 1:
-            what = f"waits on {barrier.name} for parity {parity}"
-            raise self.fault(faults.BadCount, what, barrier)
+            raise self.fault(faults.BadCount, f"waits on {barrier.name} for parity {parity}", barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
         if known < phase - 1 and barrier.lost(self):
             raise self.explain.missed_phase(self, barrier, known)

@@ -24,8 +24,7 @@ class ThreadMemory(ThreadOrdering):
     def address_of(self, space, array):
         is_shared = getattr(array, "space", None) is self.block.shared
         if is_shared != (space == "shared") or not hasattr(array, "address"):
-            what = f"{space}_address of something that is no {space} array"
-            raise self.fault(faults.OutOfRange, what)
+            raise self.fault(faults.OutOfRange, f"{space}_address of something that is no {space} array")
         return array.address
 
     def dynamic_start(self, alignment):
@@ -167,8 +166,7 @@ class ThreadMemory(ThreadOrdering):
         return old.item() if view.integer else old
 
     def atomic_word(self, space, address, change, reads=True, dtype=UINT32, **order):
-        """Read-modify-write of the word at an address, of 32 bits if ``dtype`` says no other; returns the old
-        value."""
+        """Read-modify-write of a word, of 32 bits if ``dtype`` says no other; returns the old value."""
         region, address = self._locate(space, address, dtype.itemsize, FLAG)
         return self.atomic_flag(region, address, change, reads, dtype, **order)
 

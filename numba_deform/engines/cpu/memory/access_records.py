@@ -134,8 +134,7 @@ class PeerCopy(Copy):
 
 
 class AsyncReduction(Reduction):
-    """What a reduction in shared memory does to some bytes. It is complete when ``copy``, which brings it, is
-    so."""
+    """What a reduction in shared memory does to some bytes: complete when ``copy``, which brings it, is so."""
 
     __slots__ = ("copy",)
 

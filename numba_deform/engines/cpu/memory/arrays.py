@@ -13,8 +13,6 @@ from ... import faults
 from .same_value import decide
 from .scalars import MayHoldUndefined, Undefined, Unsupported, as_int64, dtype_of, fits, limits, start_of, wrap
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
-
 
 class Integers:
     """The elements of an array of integers that no memoryview can show, such as a field of packed records."""

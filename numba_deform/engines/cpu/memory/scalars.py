@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numba.np.numpy_support import as_dtype
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
-
 WORD = 0xFFFFFFFF
 _FORMATS = {(4, 1): "<I", (8, 2): "<II", (16, 4): "<IIII", (32, 8): "<8I", (2, 1): "<H", (1, 1): "<B"}
 _UNPACK = {shape: struct.Struct(text).unpack_from for shape, text in _FORMATS.items()}
@@ -83,8 +81,7 @@ def limits(dtype):
 
 
 def wrap(value, dtype):
-    """A number as an integer ``dtype`` stores it; a float as the GPU converts it: toward zero, clamped,
-    NaN to 0."""
+    """A number as an integer ``dtype`` stores it; of a float, as a GPU does: toward zero, clamped, NaN to 0."""
     if type(value) is Undefined:
         return value
     if dtype.kind == "b":

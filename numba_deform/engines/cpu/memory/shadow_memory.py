@@ -57,8 +57,7 @@ class ShadowMemory(MayHoldUndefined):
         self.words = None
 
     def words_of(self, content):
-        """Set ``bytes``, and ``words``: the same as 32-bit words; None where addresses that are multiples of 4
-        have other offsets."""
+        """Set ``bytes``, and ``words``: the same as 32-bit words; None where these would not be aligned."""
         self.bytes = memoryview(content)
         whole = len(self.bytes) // 4 * 4
         self.words = self.bytes[:whole].cast("I") if self.base % 4 == 0 else None

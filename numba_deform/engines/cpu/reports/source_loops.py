@@ -127,8 +127,7 @@ def arm(node, line):
 
 
 def _loops_around(node, line):
-    """The loops below ``node`` that a line is in, the innermost first; those around its function are left
-    aside."""
+    """The loops below ``node`` that a line is in, the innermost first, without those around its function."""
     loops = []
     for each in enclosing(node, line):
         if isinstance(each, ast.FunctionDef):

@@ -17,9 +17,8 @@ class Schedule:
     """The choices of one block, or one cluster; others, and choices past the last one given, take the first.
 
     As a text, ``x:BLOCK:CHOICES`` for steps of warps and ``xt:BLOCK:CHOICES`` for steps of threads; of clusters
-    the first number is that of the cluster.
-    A choice is the number of an actor among those that can make a step, where that are several: a
-    digit of base 36, or a decimal number in parentheses from 36 on.
+    the first number is that of the cluster. A choice is the number of an actor among those that can make a
+    step, where that are several: a digit of base 36, or a decimal number in parentheses from 36 on.
     """
 
     def __init__(self, block=0, by_thread=False, choices=()):
@@ -79,8 +78,7 @@ class Touch(NamedTuple):
     None), ("cluster",), its barrier, or ("grid",), which is all global memory, written by others. ``kind`` says
     how: ``read``, ``write``, ``met`` (a wait for the phase ``held``), or one of the kinds that commute with
     their like in one and the same phase (see ``search.conflict``): ``arrive``, ``land``, ``expect``, ``exit``.
-    ``held``: the phase of the
-    barrier before that, None if there is no barrier, or what the word held.
+    ``held``: the phase of the barrier before that, None if there is no barrier, or what the word held.
     """
 
     thing: tuple
@@ -129,11 +127,9 @@ class Operation:
     meeting = None  # (barrier, phase) of a wait at a barrier of several blocks
     waits = None  # whether a look may be in vain at all; of a barrier, whether it is until that has come so far
 
-    def __init__(self, touches, poll=False, waiting=("spin", None, None)):
+    def __init__(self, touches, poll=False, waiting=("spin", None, None), **known):
         self.touches, self.poll, self.waiting = touches, poll, waiting
-
-    def of_word(self, held, sees, changes, is_fault):
-        self.held, self.sees, self.changes, self.is_fault = held, sees, changes, is_fault
+        vars(self).update(known)
 
     @staticmethod
     def held():
@@ -142,11 +138,3 @@ class Operation:
     @staticmethod
     def sees():
         return 0
-
-    def of_meeting(self, barrier, phase):
-        self.meeting, self.parity, self.suspends, self.waits = (barrier, phase), phase & 1, True, True
-        return self
-
-    def of_barrier(self, address, parity, token, suspends):
-        self.address, self.parity, self.token, self.suspends = address, parity, token, suspends
-        return self

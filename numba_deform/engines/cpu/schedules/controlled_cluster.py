@@ -46,9 +46,10 @@ class SteppedBarrier(CrossBlockBarrier):
     def wait(self, thread):
         if (thread.block, thread.tid) in self.come and not thread.inside:
             phase = self.come[thread.block, thread.tid][0]
-            waits = self.name, self, thread.block
-            look = Operation(lambda: [Touch(MEETING, "met", phase)], True, waits)
-            thread.give_way(look.of_meeting(self, phase))
+            thread.give_way(Operation(
+                lambda: [Touch(MEETING, "met", phase)], True, (self.name, self, thread.block),
+                meeting=(self, phase), parity=phase & 1, suspends=True, waits=True,
+            ))  # fmt: skip
         super().wait(thread)
 
 
@@ -312,8 +313,7 @@ class ControlledCluster(Cluster):
             raise Restart
 
     def _leads_back(self, thread, look):
-        """Have a thread see what is there, at a barrier that it has not come so far; whether all then is as it
-        was before."""
+        """Have a thread see what is there, at a barrier not yet come so far; whether all is then as it was."""
         touches, progress = look.touches(), self.progress
         thread.only_sees = True
         thread.block.resume(thread)

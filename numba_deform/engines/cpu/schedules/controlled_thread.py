@@ -62,8 +62,8 @@ def _on_tensor_memory(thread, *_, **__):
 
 def _wait(thread, address, parity, suspend, token=None):
     barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
-    operation = Operation(lambda: [_effect(thread.block, address, "read")], True, ("mbarrier", barrier, parity))
-    return operation.of_barrier(address, parity, token, suspend)
+    return Operation(lambda: [_effect(thread.block, address, "read")], True, ("mbarrier", barrier, parity),
+                     address=address, parity=parity, token=token, suspends=suspend)  # fmt: skip
 
 
 def _copy(thread, dst, src, what, bar, *_):
@@ -79,13 +79,11 @@ def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=
         result = [Touch(("word", word, rank), kind, space.word(4 * word)) for word in words]
         return result if home else [*result, Touch(("grid",), "read")]
 
-    operation = Operation(touches, waiting is not None, waiting)
-    if waiting:
-        at = slice(address - space.base, address - space.base + size)
-        operation.of_word(
-            lambda: space.word(4 * words[0]), sees, changes, lambda: UNWRITTEN in space.written[at]
-        )
-    return operation
+    if not waiting:
+        return Operation(touches)
+    at = slice(address - space.base, address - space.base + size)
+    return Operation(touches, True, waiting, held=lambda: space.word(4 * words[0]), sees=sees, changes=changes,
+                     is_fault=lambda: UNWRITTEN in space.written[at])  # fmt: skip
 
 
 def _sees(space, address):

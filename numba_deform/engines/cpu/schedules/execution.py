@@ -75,15 +75,13 @@ class Execution:
         return self.resident or resident_blocks(self.threads, block.shared.static_bytes + self.shared_bytes)
 
     def sync_grid(self, thread):
-        """``this_grid().sync()``: a barrier of all threads of the grid, all of which have to be there at
-        once."""
+        """``this_grid().sync()``: a barrier of all threads of the grid, which have to be there at once."""
         room = self.room(thread.block)
         if self.blocks > room:
             what = f"this_grid().sync() of {self.blocks} blocks, of which {room} have room at once"
-            fault = thread.fault(faults.NotResident, what)
-            fault.rule = "All blocks of a grid with a barrier of its own are there at once: a cooperative "
-            fault.rule += "launch of more is refused (CUDA guide, cooperative groups, grid synchronization)."
-            raise fault
+            rule = "All blocks of a grid with a barrier of its own are there at once: a cooperative "
+            rule += "launch of more is refused (CUDA guide, cooperative groups, grid synchronization)."
+            raise thread.fault(faults.NotResident, what, rule=rule)
         if self.grid_barrier is None:
             count = self.blocks * self.threads
             self.grid_barrier = GridBarrier(count, self.waived)

@@ -91,17 +91,16 @@ def explore(
     """Run ``kernel`` under every order of its barrier, flag and copy events; an :class:`Exploration`.
 
     The arguments are those of ``simulate``, or a Launch, whose outputs are compared after every order:
-    ``explore(copy(steps=2))``. An *event* is one operation on an mbarrier, a named
-    barrier, a flag or an atomic, the issue of a copy that signals an mbarrier, or its landing. The
-    lanes of a warp go in step from one event to the next; ``by_thread`` lets each thread go on its own,
-    which is for a handful of threads. The blocks of a cluster step among each other, and what one does to
-    another's barriers and flags is an event, too. Of each block, or cluster, the orders are tried with one
-    order of the others: those before it have ended, or wait for others; those after it run, until they end or
-    wait, at each moment of it that can make a difference. At most ``limit`` schedules are run to their end; the
-    result says whether that was all. ``timeout`` is in seconds, for one schedule; ``waive`` is that of
-    ``simulate``. The arrays are left as one of the schedules leaves them. In the workers of an ``executor``, as
-    that of ``simulate``, the same orders are tried, with the same result. ``progress`` is called with how many
-    schedules have run, after each.
+    ``explore(copy(steps=2))``. An *event* is one operation on an mbarrier, a named barrier, a flag or an
+    atomic, the issue of a copy that signals an mbarrier, or its landing. The lanes of a warp go in step from
+    one event to the next; ``by_thread`` lets each thread go on its own, which is for a handful of threads. The
+    blocks of a cluster step among each other, and what one does to another's barriers and flags is an event,
+    too. Of each block, or cluster, the orders are tried with one order of the others: those before it have
+    ended, or wait for others; those after it run, until they end or wait, at each moment of it that can make a
+    difference. At most ``limit`` schedules are run to their end; the result says whether that was all.
+    ``timeout`` is in seconds, for one schedule; ``waive`` is that of ``simulate``. The arrays are left as one
+    of the schedules leaves them. In the workers of an ``executor``, as that of ``simulate``, the same orders
+    are tried, with the same result. ``progress`` is called with how many schedules have run, after each.
 
     A thread that polls a flag, an mbarrier or a lock waits as long as a look only leads back to that look.
     Where it does more, such as to count its attempts, to give up, or to look elsewhere in between, each look is

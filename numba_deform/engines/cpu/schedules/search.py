@@ -143,8 +143,7 @@ class Search(Schedule):
         asleep = {}
         if depth:
             last = self.path[depth - 1]
-            still = (item for item in last.asleep.items() if not conflicts(item[1], last.touches))
-            asleep = dict(still)
+            asleep = {actor: some for actor, some in last.asleep.items() if not conflicts(some, last.touches)}
         for actor in actors:
             if actor not in asleep or self.running.execution.is_telling:
                 return Node(actors, {actor: None}, asleep, actor)
@@ -255,8 +254,7 @@ class Search(Schedule):
         self.want(first, tuple(initials))
 
     def want(self, depth, initials):
-        """Have one of ``initials`` tried at a point of the path, or, if none of them can make a step there,
-        all that can."""
+        """Have one of ``initials`` tried at a point of the path, or all who can go on if none of these can."""
         if depth < self.base:
             self.wanted[depth, initials] = None
             return
@@ -286,8 +284,7 @@ class Search(Schedule):
         if actor is None:
             return None
         above = [node.like(asleep={}) for node in self.path[:depth]]
-        last = Node(self.path[depth].actors, {actor: None}, asleep, actor)
-        return [*above, last]
+        return [*above, Node(self.path[depth].actors, {actor: None}, asleep, actor)]
 
     def adopt(self, path, wanted):
         """Go on where the search of the last point's subtree has stopped: with its path from its root's last

@@ -70,15 +70,14 @@ def simulate(
     these stands a :class:`launches.Launch`, such as a pipeline returns: ``simulate(copy(stages=4))``. Its
     outputs are poisoned before a schedule and compared after it.
 
-    Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs
-    seeds ``seed .. seed+N-1``, each on the arguments as they were, on all cores where that pays
-    (``processes``). A seed may also be the text of one schedule of ``explore``, such as ``"x:0:0210"``,
-    which says itself when copies land. ``landing`` says when copies arrive: ``late`` (when nothing else can
-    run), ``earliest`` (at issue), or ``random``: of the copies of one run some do this, some that, and others
-    land in between, sooner or later.
-    ``trace`` records events. ``timeout`` is in seconds, for one schedule. ``cluster`` blocks, a number or a
-    tuple as ``grid``, share their shared memory. ``resident`` blocks are there at once, if not as many as an
-    H200 has room for; the rest start when others have ended.
+    Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs seeds
+    ``seed .. seed+N-1``, each on the arguments as they were, on all cores where that pays (``processes``). A
+    seed may also be the text of one schedule of ``explore``, such as ``"x:0:0210"``, which says itself when
+    copies land. ``landing`` says when copies arrive: ``late`` (when nothing else can run), ``earliest`` (at
+    issue), or ``random``: of the copies of one run some do this, some that, and others land in between,
+    sooner or later. ``trace`` records events. ``timeout`` is in seconds, for one schedule. ``cluster``
+    blocks, a number or a tuple as ``grid``, share their shared memory. ``resident`` blocks are there at once,
+    if not as many as an H200 has room for; the rest start when others have ended.
 
     ``compiled`` says whether the kernel may run as machine code (``native/``): True, False, or None. None is
     yes once interpreting has taken two seconds and more is to come, and from then on whenever this kernel is

@@ -15,8 +15,6 @@ from ...memory.scalars import Undefined, as_int64, passing_on, wrap
 from ..math_functions import FUNCTIONS, MATH, plain
 from . import narrow_floats
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
-
 ONE = np.float32(1)
 SCALARS = {"float32": np.float32, "float16": np.float16, "complex64": np.complex64, "complex128": complex}
 

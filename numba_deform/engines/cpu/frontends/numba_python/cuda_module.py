@@ -23,8 +23,6 @@ from ..rounding import fma
 from . import narrow_floats
 from .libdevice import Libdevice
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
-
 
 def cast(numba_type):
     """A Numba number type as a kernel uses it: called, it converts; named, it is a dtype.

@@ -18,8 +18,6 @@ from ..math_functions import FUNCTIONS, brev, clz, popc
 from ..rounding import directed, fma, rounded
 from .arithmetic import float32
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
-
 W32, W64 = (1 << 32) - 1, (1 << 64) - 1
 SOURCES = {"int": 32, "uint": -32, "ll": 64, "ull": -64}  # bits of the integers in names of conversions
 

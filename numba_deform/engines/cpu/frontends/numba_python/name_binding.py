@@ -18,8 +18,6 @@ from ..threads import inside
 from .arithmetic import elementwise_by_values, is_array
 from .cuda_module import cast
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
-
 
 def _module_of(value):
     return str(getattr(value, "__module__", None) or "")

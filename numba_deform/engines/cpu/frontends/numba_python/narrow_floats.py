@@ -11,8 +11,6 @@ import numpy as np
 from ...memory.scalars import Unsupported, wrap
 from .. import rounding
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
-
 Number, NAME = ml_dtypes.bfloat16, "__nv_bfloat16"  # NAME: of Numba's type
 INTEGERS = {"char": "b", "uchar": "B", "short": "h", "ushort": "H", "int": "i", "uint": "I", "ll": "q",
             "ull": "Q"}  # fmt: skip

@@ -100,8 +100,7 @@ def _tuple(body, c):
 @builtin(cuda.popc)
 def _popc(body, c):
     (value, kind), = operands(body, c)
-    count = body.builder.ctpop(value)
-    return irv.convert(body.builder, count, kind, c.signature.return_type)
+    return irv.convert(body.builder, body.builder.ctpop(value), kind, c.signature.return_type)
 
 
 @builtin(min, max)
@@ -167,8 +166,7 @@ ACCESS = re.compile(r"(?:ld|st)\.(global|shared)(?:::cta)?(\.nc)?(?:\.L1::\w+)?(
 
 @functools.cache
 def _plain_access(function):
-    """(space, bytes of a number, how many, whether by .nc) of an intrinsic that is a plain load or store, as
-    its text says; else None."""
+    """(space, bytes of a number, how many, whether by .nc) of a plain load or store, by its text; else None."""
     plain = function.ptx and function.ptx.name.startswith(("ld_", "st_"))
     found = next(filter(None, map(ACCESS.match, function.ptx.statements)), None) if plain else None
     return found and (found[1], int(found[4]) // 8, int(found[3] or 1), bool(found[2]))

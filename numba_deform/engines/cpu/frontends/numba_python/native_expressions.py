@@ -84,8 +84,7 @@ class Expressions(Variables):
 
     def of_build_tuple(self, e, target):
         kinds = self.kind(target).types
-        parts = zip(e.items, kinds, strict=True)
-        return irv.Tuple([self.value_as(v.name, k) for v, k in parts])
+        return irv.Tuple([self.value_as(v.name, k) for v, k in zip(e.items, kinds, strict=True)])
 
     def of_exhaust_iter(self, e, target):
         value = self.read(e.value.name)

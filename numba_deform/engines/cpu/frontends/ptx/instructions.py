@@ -1,13 +1,13 @@
 """The table of instructions: how one becomes Python, by its first word, or words, and the class of its type.
 
 A row's text holds operands: ``{0}`` as the instruction's type says, ``{0:b}`` its bits, ``{0:u32}`` that type.
-``{0:shift}``
-as a shift by no more than all bits. ``{bits}`` is the type's size, ``{signed}`` whether it has a sign. What an
-instruction may have besides, such as ``.rn``, the row lists; anything else is refused."""
+``{0:shift}`` as a shift by no more than all bits. ``{bits}`` is the type's size, ``{signed}`` whether it has a
+sign. What an instruction may have besides, such as ``.rn``, the row lists; anything else is refused."""
 
 import re
 from dataclasses import dataclass
 
+from .operations import LOCAL, SHARED
 from .parser import SIZES, BadPtx
 from .values import FLOATS, bits_of, is_signed, mask_of
 
@@ -286,7 +286,7 @@ def do_mov(values, i):
 def do_cvta(values, i):
     only(i, ("to", "shared", "shared::cta", "shared::cluster", "global", "local", "param", "const"))
     space = next((p for p in i.parts if p.startswith(("shared", "global", "local", "param", "const"))), "")
-    window = values.generic(space.partition("::")[0])
+    window = {"shared": SHARED, "local": LOCAL}.get(space.partition("::")[0], 0)
     value = values.value(i.operands[1], "u64")
     text = f"{value} {'-' if 'to' in i.parts else '+'} {window}" if window else value
     return [values.set(i.operands[0], "u64", text, exact=not window)]

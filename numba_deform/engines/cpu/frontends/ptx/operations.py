@@ -20,7 +20,6 @@ from ..math_functions import brev, clz, popc
 from ..rounding import fma, rounded
 from ..threads import source_of
 
-TAKES_OPERANDS = True  # see explain.error_origin: what goes wrong here is mostly about what a kernel hands over
 WORD = 0xFFFFFFFF
 _word, _of_word = struct.Struct("<I").pack, struct.Struct("<I").unpack
 _float, _of_float, _ONE = struct.Struct("<f").pack, struct.Struct("<f").unpack, np.float32(1)
@@ -87,10 +86,6 @@ def elected(mask):
     return lane, lane == thread.lane
 
 
-def _of_thread(method):
-    return lambda *args: getattr(cpu(), method)(*args)
-
-
 for _name, _method in {
     "warpgroup_fence": "fence_registers", "warpgroup_commit": "commit_products",
     "warpgroup_wait": "wait_products", "warpgroup_product": "multiply_registers",
@@ -98,7 +93,7 @@ for _name, _method in {
     "cache_policy": "create_policy",
     **{name: name for name in vars(Thread) if name.startswith("tcgen05_")},
 }.items():  # fmt: skip
-    FUNCTIONS[_name] = _of_thread(_method)
+    FUNCTIONS[_name] = lambda *args, method=_method: getattr(cpu(), method)(*args)
 
 
 @kernel_function

@@ -295,8 +295,7 @@ class Translator(Values):
             self.write(depth, "break" if self.inside else "continue", i)
 
     def start(self, depth):
-        """Write what a function begins with: room for its parameters of calls, registers that may be
-        read before they are written."""
+        """Write what a function begins with: room for parameters of calls, registers read before written."""
         first = next(iter(self.function.instructions), None)
         for watch in self.watches:
             self.write(depth, f"{watch.name} = {watch.holder}", first)
@@ -428,4 +427,3 @@ class Program:
 def kinds_of_parameters(entry):
     """PTX types of what a launch hands over: u64 for what is an address."""
     return ["u64" if v.array or SIZES[v.type] == 8 and v.type != "f64" else v.type for v in entry.params]
-

@@ -6,7 +6,6 @@ import math
 import re
 import struct
 
-from .operations import LOCAL, SHARED
 from .parser import SIZES, BadPtx, Variable
 
 INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
@@ -189,18 +188,13 @@ class Values:
         base, offset = self.value(m[1], kind), int(m[2] or "0", 0)
         return f"({base} {'-' if offset < 0 else '+'} {abs(offset)} & {mask_of(kind):#x})" if offset else base
 
-    def generic(self, variable):
-        """What is added to an address of a variable's space to make it a generic one."""
-        return {"shared": SHARED, "local": LOCAL}.get(variable, 0)
-
     def is_wider(self, register, kind):
         own = self.classes.get(register, "pred")
         return own != "pred" and bits_of(own) > bits_of(kind)
 
     # --- results ------------------------------------------------------------------------------------
     def set(self, target, kind, text, exact=False):
-        """The statement by which a register takes an expression of a PTX type; ``exact``: an integer of which
-        is within its bits already."""
+        """The statement by which a register takes an expression of a PTX type; ``exact``: within its bits."""
         if target == "_":
             return text
         if target not in self.registers:

@@ -184,11 +184,10 @@ class Coroutine(Writer):
         agree in ``apart``; None: in the type of the result, those of a block in the line."""
         if apart is None:
             apart = str(result) if joint < layout.SYNCTHREADS else describe_site(self.sites[site])
-        place, described = iter(range(layout.WORDS, layout.THREAD_WORDS)), []
-        for value, kind in given:
-            described.append(self._hand_over(value, kind, place))
+        place = iter(range(layout.WORDS, layout.THREAD_WORDS))
+        described = tuple([self._hand_over(value, kind, place) for value, kind in given])
         joint = joint and joint | self.apart.setdefault(apart, len(self.apart)) << 8
-        self.requests.append(Request(function, tuple(described), result, site, joint))
+        self.requests.append(Request(function, described, result, site, joint))
         self.set_word(layout.REQUEST, ir.Constant(I64, len(self.requests)))
         self.suspend()
         place = iter(range(layout.WORDS, layout.THREAD_WORDS))

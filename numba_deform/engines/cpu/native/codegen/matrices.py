@@ -6,12 +6,11 @@ from llvmlite import ir
 from numba import types
 
 from ..runtime import layout
-from ..runtime.llvm_types import I32
+from ..runtime.llvm_types import I16, I32
 from .accesses import load, store
 from .ir_values import NotLowered, Static, Tuple, size_of
 
 ALL = ir.Constant(I32, -1), types.uint32  # the lanes that come
-I16 = ir.IntType(16)
 
 
 def load_matrices(body, row, count, transposed):
@@ -46,8 +45,7 @@ def _rows(body, row, count, transposed):
     shape = ir.Constant(I32, count | transposed << 8), types.uint32
     kind = types.UniTuple(types.uint32, count * (1 + transposed))
     given = [ALL, (row, types.uint32), shape]
-    made = body.ask("rows", given, kind, layout.ROWS, f"at {body.site()}")
-    return made.parts
+    return body.ask("rows", given, kind, layout.ROWS, f"at {body.site()}").parts
 
 
 def _load(body, place, size):
@@ -89,11 +87,9 @@ def intrinsic(body, name, given, result):
 
 
 def fragments(body, rows, depth, kinds, a, b, c, limit):
-    """(what ``mma`` of PTX makes of a lane's registers, their type). ``kinds``: PTX types of the sums, of A, of
-    B and of C."""
+    """(what ``mma`` of PTX makes of a lane's registers, their type). ``kinds``: of the sums, A, B and C."""
     if "f64" in kinds:
         raise NotLowered("a product of doubles")
     sums = types.float32 if kinds[0] == "f32" else types.uint32
     operands = [(word, types.uint32) for word in (*a, *b)] + [(word, sums) for word in c]
-    result = types.UniTuple(sums, len(c))
-    return multiply(body, (rows, depth, kinds, limit), operands, result), sums
+    return multiply(body, (rows, depth, kinds, limit), operands, types.UniTuple(sums, len(c))), sums

@@ -33,7 +33,5 @@ class ObjectCache:
     def serve(self, engine):
         """Have an engine take its code from here, or leave it here."""
         if cache.directory():
-            engine.set_object_cache(self._keep, lambda module: self.code)
-
-    def _keep(self, module, code):
-        cache.store("object", self.key, code)
+            engine.set_object_cache(lambda module, code: cache.store("object", self.key, code),
+                                    lambda module: self.code)  # fmt: skip

@@ -5,10 +5,8 @@ Where a result of fp16 is not a number, the kernel is left to the interpreter, w
 
 from llvmlite import ir
 
-from ..runtime.llvm_types import F32, F64, HALF, I32
+from ..runtime.llvm_types import F32, F64, HALF, I16, I32
 from .ir_values import odd, resized
-
-I16 = ir.IntType(16)
 
 
 def _parts(body, word):
@@ -20,14 +18,6 @@ def _parts(body, word):
 def _joined(body, low, high):
     builder = body.builder
     return builder.or_(builder.zext(low, I32), builder.shl(builder.zext(high, I32), ir.Constant(I32, 16)))
-
-
-def _from_f16(body, bits):
-    return resized(body.builder, body.builder.bitcast(bits, HALF), F64)
-
-
-def _from_bf16(body, bits):
-    return body.builder.fpext(_as_f32(body, bits), F64)
 
 
 def _as_f32(body, bits):
@@ -60,14 +50,6 @@ def _packed(compute, from_bits, to_bits):
         return _joined(body, *[to_bits(body, compute(body, *part)) for part in zip(*halves, strict=True)])
 
     return write
-
-
-def _fused(body, a, b, c):
-    return body.builder.fadd(body.builder.fmul(a, b), c)
-
-
-def _of(name):
-    return lambda body, a, b: getattr(body.builder, name)(a, b)
 
 
 def _convert(to_bits):
@@ -115,14 +97,16 @@ def _add_rm(body, x, y):
     return builder.bitcast(builder.select(builder.fcmp_ordered("==", total, zero), signs, bits), F32)
 
 
-F16, BF16 = (_from_f16, _to_f16), (_from_bf16, _to_bf16)
+# To float64 and back.
+F16 = lambda body, bits: resized(body.builder, body.builder.bitcast(bits, HALF), F64), _to_f16
+BF16 = lambda body, bits: body.builder.fpext(_as_f32(body, bits), F64), _to_bf16
 # Sums of bf16 are rounded more than once: left to the interpreter.
 OPERATIONS = {
-    "fma_rn_f16x2": _packed(_fused, *F16),
-    "mul_rn_f16x2": _packed(_of("fmul"), *F16),
-    "add_rn_f16x2": _packed(_of("fadd"), *F16),
+    "fma_rn_f16x2": _packed(lambda body, a, b, c: body.builder.fadd(body.builder.fmul(a, b), c), *F16),
+    "mul_rn_f16x2": _packed(lambda body, a, b: body.builder.fmul(a, b), *F16),
+    "add_rn_f16x2": _packed(lambda body, a, b: body.builder.fadd(a, b), *F16),
     "cvt_rn_f16x2_f32": _convert(_to_f16),
-    "mul_rn_bf16x2": _packed(_of("fmul"), *BF16),
+    "mul_rn_bf16x2": _packed(lambda body, a, b: body.builder.fmul(a, b), *BF16),
     "cvt_rn_bf16x2_f32": _convert(_to_bf16),
     "cvt_f32_f16_lo": _widened(0), "cvt_f32_f16_hi": _widened(1),
     "cvt_f32_bf16_lo": lambda body, word: _as_f32(body, _parts(body, word)[0]),

@@ -1,9 +1,8 @@
 """The checks of plain reads and writes that machine code makes by itself.
 
-They are compiled by ``word_functions``, and do what ``ShadowMemory.on_read`` and
-``on_write`` do in the most frequent cases: all bytes have one record, of a thread of this block whose
-access is ordered before. They return the address of the bytes, or 0: then Python has to look, and nothing has
-been changed.
+They are compiled by ``word_functions``, and do what ``ShadowMemory.on_read`` and ``on_write`` do in the most
+frequent cases: all bytes have one record, of a thread of this block whose access is ordered before. They
+return the address of the bytes, or 0: then Python has to look, and nothing has been changed.
 """
 
 from ...memory.shadow_memory import MANY_READS

@@ -259,8 +259,4 @@ class NativeBlock(Block):
         words = [word & MASK for kind, value in given for word in self.machine.words_of(kind, value, self)]
         self.arguments = np.array(words, np.uint64)
         self.words[layout.ARGUMENTS] = self.arguments.ctypes.data
-        super().start(_drive, ())
-
-
-def _drive():
-    getcurrent().drive()
+        super().start(lambda: getcurrent().drive(), ())

@@ -26,7 +26,7 @@ class RequestHandler:
 
     def __init__(self, code, execution, models):
         self.code, self.execution, self.models = code, execution, models
-        self.words = _words(layout.LAUNCH_WORDS)
+        self.words = memoryview(np.zeros(layout.LAUNCH_WORDS, np.int64))
         self.words[layout.JOINT] = code.joint.ctypes.data
         self.table = Table(self.words, code.sites, execution.threads)
         self.answers = [None, *(self.answer(*each) for each in enumerate(code.requests, 1))]
@@ -177,7 +177,3 @@ def _encoder(kind):
             else:
                 thread.unsigned[i] = int(value) & MASK
     return put_all
-
-
-def _words(count):
-    return memoryview(np.zeros(count, np.int64))

@@ -103,9 +103,8 @@ class TritonKernel:
                 given += descriptor(name, value, next(boxes) if self.boxes else None)
             else:
                 given.append(word(name, kind, value))
-        for size in (self.metadata.global_scratch_size, self.metadata.profile_scratch_size):
-            given.append(scratch(size * math.prod(grid)))
-        return given
+        sizes = self.metadata.global_scratch_size, self.metadata.profile_scratch_size
+        return [*given, *(scratch(size * math.prod(grid)) for size in sizes)]
 
 
 def _from_this_file(ptx, source):

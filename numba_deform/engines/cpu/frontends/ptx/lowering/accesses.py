@@ -20,8 +20,7 @@ def words_of(text):
 
 
 def without_hints(i):
-    """(the operands, without a cache policy, which changes no result; the words of the opcode that are no
-    hints)"""
+    """(the operands, without a cache policy, which changes no result; the opcode's words that are no hints)"""
     policy = any(p.endswith("L2::cache_hint") for p in i.parts)
     return i.operands[: -1 if policy else None], [p for p in i.parts[1:] if not HINT.match(p)]
 

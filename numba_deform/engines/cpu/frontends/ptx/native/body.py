@@ -171,8 +171,7 @@ class Body(Expressions):
         self.builder.unreachable()
 
     def cases(self, nodes):
-        """[(number, statements)] of each ``if pc == number:``, those inside ``if pc < number:`` too; None of
-        other statements."""
+        """[(number, statements)] of each ``if pc == number:``, also in ``if pc < number:``; None of others."""
         found = []
         for node in nodes:
             test = isinstance(node, ast.If) and node.test
@@ -201,4 +200,3 @@ class Body(Expressions):
         if node.value is not None:
             frame.result = self.value(node.value)
         self.builder.branch(frame.after)
-

@@ -41,14 +41,8 @@ def _of_bits(body, name, x, bits):
     return unsigned(made) if name == "brev" else BoundedInt(made, 0, width)
 
 
-@builtin("selected")
-def _selected(body, name, a, b, choice):
-    return body.choice(body.as_truth(choice), a, b)
-
-
-@builtin("int")
-def _int(body, name, value):
-    return as_int(value)
+builtin("selected")(lambda body, name, a, b, choice: body.choice(body.as_truth(choice), a, b))
+builtin("int")(lambda body, name, value: as_int(value))
 
 
 # --- floats -----------------------------------------------------------------------------------------

@@ -124,15 +124,8 @@ def _elected(body, name, mask):
     return Tuple([lane, compared(body.builder, "==", lane, unsigned(body.lane()))])
 
 
-@builtin("shared_address")
-def _shared_address(body, name, array):
-    return unsigned(body.builder.trunc(array.address, I32))
-
-
-@builtin("bytearray")
-def _bytearray(body, name, size):
-    """Zeros."""
-    return body.zeros(body.target, as_int(size).constant)
+builtin("shared_address")(lambda body, name, array: unsigned(body.builder.trunc(array.address, I32)))
+builtin("bytearray")(lambda body, name, size: body.zeros(body.target, as_int(size).constant))
 
 
 @builtin("cuda.shared_array")
@@ -151,9 +144,7 @@ def _together(body, name, *values):
     warpgroups.ask(body, name.removeprefix("warpgroup_"), *given)
 
 
-@builtin("Factors")
-def _factors(body, name, *values):
-    return Tuple(values)
+builtin("Factors")(lambda body, name, *values: Tuple(values))
 
 
 @builtin("warpgroup_product")

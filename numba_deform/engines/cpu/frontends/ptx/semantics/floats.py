@@ -14,7 +14,7 @@ HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e2m3": ml_dtypes.float6_e2m3fn,
          "e3m2": ml_dtypes.float6_e3m2fn, "e2m1": ml_dtypes.float4_e2m1fn,
          "ue8m0": ml_dtypes.float8_e8m0fnu}  # fmt: skip
-NAN = {"f16": 0x7FFF, "bf16": 0x7FFF}
+NAN = 0x7FFF  # of both
 
 
 @number
@@ -31,7 +31,7 @@ def _unpack(word, kind):
 
 def _bits(x, kind):
     if x != x:
-        return NAN[kind]
+        return NAN
     with np.errstate(all="ignore"):
         return int(np.array(x, HALVES[kind]).view(np.uint16))
 
@@ -91,8 +91,7 @@ def of_halves(name, kind, options, *words):
 @number
 def half_of(x, kind, mode, options):
     """The bits of a number as f16 or bf16."""
-    result = rounded(x, kind, mode)
-    return _bits(_limited(result, kind, options), kind)
+    return _bits(_limited(rounded(x, kind, mode), kind, options), kind)
 
 
 @number
@@ -117,15 +116,13 @@ def tf32_of(x, mode, options):
 def bytes_of(kind, options, low, high):
     """The bits of two numbers in a format of 8, 6 or 4 bits, which go to the largest where they are too large.
     A NaN is one in 8 bits, and the largest number in fewer."""
-    out, width = 0, 4 if kind == "e2m1" else 8
-    for n, x in enumerate((low, high)):
-        result = _limited(rounded(x, kind), kind, ("satfinite", *options))
+
+    def bits(x):
         if x != x:
-            bits = 0x7F if kind in ("e4m3", "e5m2") else _byte(FORMATS[kind].largest, kind)
-        else:
-            bits = _byte(result, kind)
-        out |= bits << width * n
-    return out
+            return 0x7F if kind in ("e4m3", "e5m2") else _byte(FORMATS[kind].largest, kind)
+        return _byte(_limited(rounded(x, kind), kind, ("satfinite", *options)), kind)
+
+    return bits(low) | bits(high) << (4 if kind == "e2m1" else 8)
 
 
 def _byte(x, kind):
@@ -135,16 +132,14 @@ def _byte(x, kind):
 @number
 def exponents_of(mode, options, low, high):
     """Two numbers as ue8m0: powers of two, up to 2 ** 127 under satfinite. NaN is 0xff; a sign is dropped."""
-    out = 0
-    for n, x in enumerate((low, high)):
+
+    def exponent(x):
         bits = u32_of(x) & 0x7FFFFFFF
-        exponent = bits >> 23
-        if mode == "rp" and bits & 0x7FFFFF and 0x400000 < bits < 0x7F800000:
-            exponent += 1
-        if "satfinite" in options and x == x:
-            exponent = min(exponent, 0xFE)
-        out |= exponent << 8 * n
-    return out
+        up = mode == "rp" and bits & 0x7FFFFF and 0x400000 < bits < 0x7F800000
+        found = (bits >> 23) + bool(up)
+        return min(found, 0xFE) if "satfinite" in options and x == x else found
+
+    return exponent(low) | exponent(high) << 8
 
 
 @number

@@ -58,9 +58,7 @@ def fns(mask, base, offset):
 def extended(x, count, clamps, is_signed):
     """szext: the lower ``count`` bits."""
     count = min(count, 32) if clamps else count & 31
-    if not count:
-        return 0
-    return part(x, 0, count, is_signed)
+    return part(x, 0, count, is_signed) if count else 0
 
 
 @number
@@ -84,7 +82,5 @@ def of_pairs(name, is_signed, relu, a, b):
 def packed(low, high, bits, is_signed, behind, width):
     """cvt.pack.sat: two integers limited to so many bits, before the lower bits of ``behind``."""
     smallest, largest = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
-    out = 0
-    for n, x in enumerate((low, high)):
-        out |= (min(max(x, smallest), largest) & (1 << bits) - 1) << bits * n
-    return (out | behind << width) & WORD
+    low, high = (min(max(x, smallest), largest) & (1 << bits) - 1 for x in (low, high))
+    return (low | high << bits | behind << width) & WORD

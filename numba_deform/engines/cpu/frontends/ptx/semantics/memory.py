@@ -93,8 +93,6 @@ def store(space, address, each, local, *numbers):
         words = numbers
     elif each == 8:
         words = [word for x in numbers for word in (x & WORD, x >> 32)]
-    elif size < 4:
-        words = [_packed_word(each, numbers)]
     else:
         n = 4 // each
         words = [_packed_word(each, numbers[i : i + n]) for i in range(0, len(numbers), n)]
@@ -129,7 +127,7 @@ def several_blocks():
 
 def _aligned(space, address, each, count):
     """A vector lies on a multiple of its whole size; its numbers are accessed one by one."""
-    if count > 1:
+    if count > 1 and space != CLUSTER:
         cpu()._locate(space, address, each * count, "touches the flags of")
 
 
@@ -139,13 +137,12 @@ def load_flag(space, address, each, count, local, is_wide, relaxed):
     if _is_local(space, address):
         return load(space, address, each, count, local)
     (space, address), thread, found = _space(space, address), cpu(), []
+    _aligned(space, address, each, count)
     for n in range(count):
         if space == CLUSTER:
             found.append(thread.block.cluster.load_flag(thread, address + n * each, relaxed, each))
-            continue
-        if not n:
-            _aligned(space, address, each, count)
-        found.append(thread.load_acquire(space, address + n * each, is_wide, relaxed, size=each))
+        else:
+            found.append(thread.load_acquire(space, address + n * each, is_wide, relaxed, size=each))
     return tuple(found) if count > 1 else found[0]
 
 
@@ -155,13 +152,12 @@ def store_flag(space, address, each, local, is_wide, relaxed, *numbers):
         store(space, address, each, local, *numbers)
         return
     (space, address), thread = _space(space, address), cpu()
+    _aligned(space, address, each, len(numbers))
     for n, x in enumerate(numbers):
         if space == CLUSTER:
             thread.block.cluster.store_flag(thread, address + n * each, x, relaxed, each)
-            continue
-        if not n:
-            _aligned(space, address, each, len(numbers))
-        thread.store_release(space, address + n * each, x, is_wide, relaxed, size=each)
+        else:
+            thread.store_release(space, address + n * each, x, is_wide, relaxed, size=each)
 
 
 @kernel_function
