@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..attention.request import pick_variant
 from ..compiler.sass import inspect_kernel
+from ..device.limits import HOPPER
 from ..kernels.problem import ITEMSIZE, Constants, level_sizes
 from ..kernels.registry import VARIANTS
 from ..measure.bench import constants_of
@@ -190,7 +191,7 @@ def try_inspect(kernel, architecture):
 
 def check_architecture(options, capability, what):
     """The architecture of ``arch=``; refuses what is none, or one that ``what`` does not run on."""
-    architecture = options.get("arch", "sm_90a")
+    architecture = options.get("arch", "sm_{}{}a".format(*max(capability, HOPPER)))
     match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
     if not match:
         raise UsageError(f"arch={architecture}: it must be of the form sm_90 or sm_90a")
