@@ -10,7 +10,7 @@ from .groups import explain_copy, explain_group, released_in_flight
 from .race_causes import RELAXED, race, relaxed_arrival
 from .refills import far_refill, refill_fault, release_of, too_early, verb_of, waited_too_early
 from .source_causes import carved
-from .tensor_cells import is_tensor_product, released_by_arrival
+from .tensor_cells import given_by_commit, pipe_of, read_in_flight, released_by_arrival
 
 OVERLAP = "If each store should have a place of its own, correct that; or let one thread issue it. Otherwise: "
 LOOKS = 50  # of one who waits for others, in vain: each block has had its turn
@@ -268,8 +268,10 @@ def _read_by_copy(thread, r, copy, name, what):
     thing = "product" if by_product else "copy"
     what += f"the {thing} {who}issued at {thread.at(r.site)} may still be reading"
     issuer, group = r.block.threads[r.tid], r.tid // 128
-    if copy and r.tid in copy.givers and is_tensor_product(r):
-        return released_by_arrival(copy, issuer, name, r)
+    by_tensor = pipe_of(r)
+    if copy and r.tid in copy.givers and by_tensor:
+        again = given_by_commit(copy, issuer)  # of which this product knew nothing
+        return waited_too_early(copy, issuer, r, again) or released_by_arrival(copy, issuer, name, r)
     if by_product and copy:
         if givers := [t for t in copy.givers if t // 128 == group]:
             thread.let_others_come()
@@ -277,6 +279,8 @@ def _read_by_copy(thread, r, copy, name, what):
         if copy.tid // 128 != group:  # nobody has given it back
             return refill_fault(copy, what, issuer)
     fault = thread.fault(faults.RefillRace if copy else faults.DataRace, what, name)
+    if by_tensor:
+        return read_in_flight(fault, thread, r)
     return explain_group(fault, thread, issuer, r.owner, r.clock)
 
 

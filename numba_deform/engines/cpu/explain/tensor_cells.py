@@ -38,7 +38,12 @@ def cells_in_flight(access, before):
     if access.kind == before.kind == "mma" and thread.block is not issuer.block:
         fault.cure = "One of the two blocks issues the products of a pair: have the other only load and wait."
         return fault
-    commits = [each for each in before.pipe.commits if each[0] >= before.number]
+    return _with_its_commit(fault, thread, before.pipe, before.number)
+
+
+def _with_its_commit(fault, thread, pipe, number):
+    """The same, with a cure: to wait for a commit behind the product ``number`` of ``pipe``."""
+    commits = [each for each in pipe.commits if each[0] >= number]
     if not commits:
         fault.add("no tcgen05.commit follows it")
         fault.cure = "Put tcgen05.commit behind it, and wait on its mbarrier before this."
@@ -46,16 +51,33 @@ def cells_in_flight(access, before):
     _, barrier, site = next((each for each in commits if each[1] in thread.waits), commits[0])
     fault.add(f"its tcgen05.commit at {thread.at(site)} signals {barrier.name}")
     fault.cure = f"Wait on {barrier.name}, for the phase that the commit completes, before this."
-    waited = [b.name for b in thread.waits if any(b is of for _, of, _ in before.pipe.commits)]
+    waited = [b.name for b in thread.waits if any(b is of for _, of, _ in pipe.commits)]
     if waited and barrier not in thread.waits:
         fault.cure += f" It has waited on {waited[-1]}: or are other columns meant, that product's?"
     return fault
 
 
-def is_tensor_product(r):
-    """Whether the reader ``r`` of shared memory is a tcgen05.mma."""
-    memory = r.block.tensor_memory
-    return memory is not None and r.owner in [pipe.component for pipe in memory.pipes.values()]
+def pipe_of(r):
+    """The Pipe of the reader ``r`` of shared memory, if that is a tcgen05.mma; else None."""
+    pipes = r.block.tensor_memory.pipes.values() if r.block.tensor_memory else ()
+    return next((pipe for pipe in pipes if pipe.component == r.owner), None)
+
+
+def read_in_flight(fault, thread, r):
+    """The fault of ``thread``, which writes what the tcgen05.mma ``r`` may still read, with a cure."""
+    return _with_its_commit(fault, thread, pipe_of(r), r.clock)
+
+
+def issues_products(thread):
+    """Whether a thread has issued a tcgen05.mma."""
+    memory = thread.block.tensor_memory
+    return memory is not None and ("mma", thread.tid) in memory.pipes
+
+
+def given_by_commit(copy, giver):
+    """Whether the thread ``giver`` gave the stage of ``copy`` back by a tcgen05.commit."""
+    commits = giver.block.tensor_memory.pipe("mma", giver.tid).commits
+    return any(barrier is copy.last_wait.barrier for _, barrier, _ in commits)
 
 
 def released_by_arrival(copy, giver, name, r):
