@@ -38,11 +38,14 @@ SHARED_DESCRIPTOR = 1 << 46  # what every descriptor of tcgen05 has, and none of
 FIELDS = {"sparse": (2, 1), "limit": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3), "negate_a": (13, 1),
           "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1), "n": (17, 6),
           "m": (24, 5)}  # fmt: skip
-F8 = {0: "e4m3", 1: "e5m2"}
+FLOATS, F8 = {0: "f16", 1: "f32"}, {0: "e4m3", 1: "e5m2"}
 KINDS = {
-    "f16": ({0: "f16", 1: "f32"}, {0: "f16", 1: "bf16"}), "tf32": ({1: "f32"}, {2: "tf32"}),
-    "f8f6f4": ({0: "f16", 1: "f32"}, F8), "i8": ({2: "s32"}, {0: "u8", 1: "s8"}),
+    "f16": (FLOATS, {0: "f16", 1: "bf16"}), "tf32": ({1: "f32"}, {2: "tf32"}), "f8f6f4": (FLOATS, F8),
+    "i8": ({2: "s32"}, {0: "u8", 1: "s8"}),
 }  # fmt: skip
+# (rows of all that is multiplied, cta_group) -> (smallest N, what N is a multiple of): of 128 rows as CUTLASS
+# has it, where table 39 of PTX 9.7.16.2.1 says by 8, and for a pair by 16.
+SHAPES = {(64, 1): (8, 8), (128, 1): (16, 16), (128, 2): (32, 32), (256, 2): (32, 32)}
 
 
 def tcgen05_instruction_descriptor(
@@ -80,11 +83,11 @@ def tcgen05_instruction_descriptor(
 
 
 def columns_of(kind, rows):
-    """The columns that a product of so many rows may have: of 128 rows by 16, as CUTLASS has it, where table 39
-    of PTX 9.7.16.2.1 says by 8."""
+    """The columns that a product of so many rows may have."""
     if kind == "i8" and rows == 64:
         return 8, 16, 24, *range(32, 257, 16)
-    return range(rows // 8, 257, rows // 8) if rows in (64, 128) else ()
+    least, step = SHAPES.get((rows, 1), (257, 1))
+    return range(least, 257, step)
 
 
 def _listed(numbers):

@@ -13,7 +13,7 @@ from numba import cuda
 import numba_deform as nd
 from numba_deform.device.tcgen05 import KINDS, columns_of
 from numba_deform.engines import faults
-from numba_deform.engines.cpu.async_units.tcgen05 import decoded
+from numba_deform.engines.cpu.async_units.tcgen05 import How, decoded
 
 # type of A and B -> (kind, NumPy's type)
 TYPES = {
@@ -32,7 +32,7 @@ def test_instruction_descriptors_are_what_the_engine_reads(kind):
         for columns in columns_of(kind, rows):
             for a in factors.values():
                 word = nd.tcgen05_instruction_descriptor(kind, rows, columns, a)
-                shape = decoded(None, kind, word)
+                shape = decoded(None, kind, word, How())
                 assert (shape.rows, shape.columns, shape.form.sums) == (rows, columns, [*sums.values()][-1])
                 assert shape.transposed == shape.negated == (False, False) and not shape.limit
 
