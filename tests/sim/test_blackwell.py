@@ -52,6 +52,12 @@ def test_machine_code(rung):
         kernel.compile()
 
 
+def test_no_profile_and_no_time():
+    for kind in ({}, {"time": True}):
+        with pytest.raises(ValueError, match="staged has tcgen05, which is neither profiled nor predicted"):
+            nd.profile(blackwell.staged(), **kind)
+
+
 # --- without a line -----------------------------------------------------------------------------------
 def module_of(text):
     """The pipelines as the changed text has them."""

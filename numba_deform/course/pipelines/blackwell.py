@@ -38,7 +38,7 @@ def store(sums, out, row, x, pitch):
     """A warp's 32 rows of the sums, one for each lane."""
     line = nd.global_at(out, row, 4 * pitch)
     for column in range(0, COLUMNS, 16):
-        w = nd.tcgen05_ld_32x32b_x16(sums + nd.uint32(column))
+        w = nd.tcgen05_ld_32x32b_x16(sums + column)
         nd.tcgen05_wait_ld()
         for i in nd.static_range(4):
             at = nd.global_at(line, x + column + 4 * i, 4)
