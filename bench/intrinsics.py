@@ -23,8 +23,8 @@ addresses of shared memory have 32 bits, those of global memory 64. The last
 column is the section of {sections.EDITION}. Made by `python bench/intrinsics.py`."""
 TABLE = ["| intrinsic | what it does | PTX | PTX ISA |", "|---|---|---|---|"]
 FIRST = (
-    "tma", "mbarrier", "tokens", "sync", "tensormap", "reduce", "cluster", "cluster_async", "wgmma", "matrix",
-    "cp_async",
+    "tma", "mbarrier", "tokens", "sync", "tensormap", "reduce", "cluster", "cluster_async", "wgmma", "tcgen05",
+    "matrix", "cp_async",
 )  # fmt: skip
 OPERANDS = (".reg", "ld.param", "st.param", "ret")  # statements that bring them in and out
 BESIDE = ("setp", "selp", "mov")  # those that prepare the instruction, or take its result

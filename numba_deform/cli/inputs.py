@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..attention.request import pick_variant
 from ..compiler.sass import inspect_kernel
-from ..device.limits import capability_of
+from ..device.limits import HOPPER, capability_of
 from ..kernels.problem import ITEMSIZE, Constants, level_sizes
 from ..kernels.registry import VARIANTS
 from ..measure.bench import constants_of
@@ -184,7 +184,7 @@ def try_inspect(kernel, architecture):
 
 def check_architecture(options, capability, what):
     """The architecture of ``arch=``; refuses what is none, or one that ``what`` does not run on."""
-    architecture = options.get("arch", "sm_90a")
+    architecture = options.get("arch", "sm_{}{}a".format(*max(capability, HOPPER)))
     asked = capability_of(architecture)
     if not asked:
         raise UsageError(f"arch={architecture}: it must be of the form sm_90 or sm_90a")

@@ -142,6 +142,9 @@ NOTABLE = {
     "HMMA": "mma.sync of fp16, bf16, tf32", "IMMA": "mma.sync of integers", "QMMA": "mma.sync of fp8",
     "HGMMA": "wgmma of fp16, bf16, tf32", "QGMMA": "wgmma of fp8", "IGMMA": "wgmma of integers",
     "WARPGROUP": "wgmma.fence and its like",
+    "UTCHMMA": "tcgen05.mma of fp16, bf16, tf32", "UTCQMMA": "tcgen05.mma of fp8",
+    "UTCIMMA": "tcgen05.mma of integers", "UTCBAR": "tcgen05.commit", "LDTM": "tcgen05.ld",
+    "STTM": "tcgen05.st", "UTCATOMSWS": "tcgen05.alloc and its like",
     "LDSM": "ldmatrix", "STSM": "stmatrix", "MOVM": "transposes of a matrix among lanes",
     "MUFU": "special functions: ex2, lg2, rcp, rsqrt, sin, tanh",
     "UCGABAR_ARV": "arrivals at the cluster's barrier", "UCGABAR_WAIT": "waits at the cluster's barrier",
@@ -157,6 +160,7 @@ NOTABLE = {
 }  # fmt: skip
 # What ptxas calls, by a part of the name: code that no single instruction does.
 CALLED = {
+    "tcgen05_guardrail": "a check at tcgen05.dealloc that ptxas has put in",
     "div_u32": "an unsigned division", "rem_u32": "an unsigned remainder", "div_s32": "a division of int32",
     "rem_s32": "a remainder of int32", "div_u64": "a division of 64-bit integers: make its operands 32-bit",
     "div_s64": "a division of int64: make its operands int32, or both factors constants",

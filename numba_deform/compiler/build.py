@@ -27,6 +27,8 @@ from .rewrite import TRACE_PARAMETERS, rebind, rewritten
 
 DEVICE = Path(inspect.getfile(Intrinsic)).parent  # of the functions that kernels call
 ARCHITECTURE = "sm_90a"
+# Instructions that some architectures alone have.
+ALONE = {"wgmma.": ("sm_90a",), "tcgen05.": ("sm_100a", "sm_103a", "sm_110a")}
 GRID_BARRIER = "cudaCGSynchronize"  # what Numba makes of this_grid().sync(); a function of the device runtime
 i32, u32, u64 = types.int32, types.uint32, types.uint64
 
@@ -191,6 +193,7 @@ def _compile(kernel, architecture):
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     capability = _capability(architecture)
+    _check_instructions(kernel, architecture)
     function, _ = rewritten(kernel.py_func, guarded=kernel.guarded, traced=kernel.traced)
     if kernel.linked:  # calls instead of inline assembly
         function = rebind(function, lambda v: v.linked if isinstance(v, Intrinsic) and v.ptx else v)
@@ -218,6 +221,28 @@ def _compile(kernel, architecture):
     cubin = Linker(*objects, options=LinkerOptions(**limits)).link("cubin").code
     entry = re.search(r"\.visible\s+\.entry\s+(\w+)", ptx)[1]
     return ptx, bytes(cubin), entry
+
+
+def intrinsics_of(kernel):
+    """The intrinsics with a PTX text that a Kernel and the device functions below it name."""
+    found = set()
+
+    def look(value):
+        if isinstance(value, Intrinsic) and value.ptx:
+            found.add(value)
+        return value
+
+    rebind(kernel.py_func, look)
+    return sorted(found, key=lambda one: one.__name__)
+
+
+def _check_instructions(kernel, architecture):
+    """Raises NotBuilt where the kernel calls an intrinsic that is not for this architecture."""
+    for one in intrinsics_of(kernel):
+        for start, known in ALONE.items():
+            if architecture not in known and any(start in statement for statement in one.ptx.statements):
+                text = f"kernel {kernel.name} does not compile for {architecture}: {one.__name__} is for "
+                raise NotBuilt(text + f"{', '.join(known)} alone")
 
 
 def assembled(ptx, architecture=ARCHITECTURE):

@@ -31,7 +31,8 @@ from .limits import NAMED_BARRIERS, SHARED_LIMIT
 from .memory import dynamic_start, shared_array
 from .namespace import Namespace
 from .rings import BARRIERS, RINGS, NamedBarrier, WarpRing
-from .sync import fence_mbarrier_init, lane
+from .sync import fence_mbarrier_init, lane, warp
+from .tensor_memory import TensorMemory
 
 DYNAMIC_ALIGNMENT = 16  # bytes; dynamic shared memory starts on a multiple of nothing larger
 SWIZZLES = {"none": 0, "32B": 1, "64B": 3, "128B": 7}  # the last number of a 16-byte chunk of its rows
@@ -40,7 +41,7 @@ TAKEN = "init", "bytes", "barrier_bytes", "map", "name_of", "part_at", "parts"  
 
 class Shared(Namespace):
     """The layout of a block's shared memory: ``Shared(name=part, ...)`` with parts Array, Ring, WarpRing,
-    Barrier, NamedBarrier.
+    Barrier, NamedBarrier, TensorMemory.
 
     For kernels: ``init()``, by all threads of the block before anything else, and each part by its name.
     For the host: ``bytes`` of dynamic shared memory, which a kernel with ``shared=`` is launched with."""
@@ -49,7 +50,7 @@ class Shared(Namespace):
         super().__init__("shared")
         self._parts = parts
         alignment = max([DYNAMIC_ALIGNMENT, *(part.alignment for part in parts.values())])
-        start, offset, named, inits, of_warps = _start(alignment), 0, 0, [], []
+        start, offset, named, inits, of_warps, allocations = _start(alignment), 0, 0, [], [], []
         self._places = []  # (first byte, its part, name)
         for name, part in parts.items():
             if name.startswith("_") or name in TAKEN:
@@ -63,6 +64,8 @@ class Shared(Namespace):
             setattr(self, name, part.functions(name, start, offset))
             if isinstance(part, BARRIERS):
                 (of_warps if isinstance(part, WarpRing) else inits).append(part.init(offset))
+            if isinstance(part, TensorMemory):
+                allocations.append(part.init(offset))
             if isinstance(part, RINGS):
                 getattr(self, name).number = len(self._places)  # by which marks tell rings apart
             offset += part.bytes
@@ -72,7 +75,9 @@ class Shared(Namespace):
         if self.bytes > SHARED_LIMIT:
             sizes = ", ".join(f"{name} {part.bytes}" for _, part, name in self._places)
             raise ValueError(f"{self.bytes} bytes of shared memory ({sizes}): a block has {SHARED_LIMIT}")
-        self.init = _init(start, inits, of_warps)
+        if len(allocations) > 1:
+            raise ValueError(f"{len(allocations)} parts of tensor memory: name all columns in one TensorMemory")
+        self.init = _init(start, inits, of_warps, allocations)
 
     def __reduce__(self):
         """It is made again from its parts in another process."""
@@ -243,16 +248,20 @@ def _start(alignment):
     return start
 
 
-def _init(start, inits, of_warps):
-    """A device function: ``inits`` by the block's first thread and ``of_warps`` by the first of each warp,
-    before anybody goes on."""
-    BLOCK, WARPS = bool(inits), bool(of_warps)
+def _init(start, inits, of_warps, allocations):
+    """A device function: ``allocations`` by the block's first warp, ``inits`` by its first thread and
+    ``of_warps`` by the first of each warp, before anybody goes on."""
+    BLOCK, WARPS, TENSORS = bool(inits), bool(of_warps), bool(allocations)
+    allocate = functools.reduce(_both, allocations or [_nothing])
     of_block = functools.reduce(_both, inits or [_nothing])
     of_warp = functools.reduce(_both, of_warps or [_nothing])
 
     @cuda.jit(device=True, forceinline=True)
     def init():
         first = start()  # here, so that all later uses have it from here
+        if TENSORS:
+            if warp() == 0:
+                allocate(first)
         if BLOCK:
             if cuda.threadIdx.x == 0:
                 of_block(first)
@@ -267,7 +276,7 @@ def _init(start, inits, of_warps):
     def nothing():
         pass
 
-    return init if inits or of_warps else nothing
+    return init if inits or of_warps or allocations else nothing
 
 
 @cuda.jit(device=True, forceinline=True)

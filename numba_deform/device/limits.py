@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 KB = 1024
-AMPERE, HOPPER = (8, 0), (9, 0)  # of data-centre GPUs: A100; H100, H200
+AMPERE, HOPPER, BLACKWELL = (8, 0), (9, 0), (10, 0)  # of data-centre GPUs: A100; H100, H200; B200
 
 MAX_THREADS = 1024  # of a block
 MAX_COUNT = (1 << 20) - 1  # arrivals, or bytes to come, of an mbarrier's phase
@@ -54,7 +54,7 @@ LIMITS = {
     (8, 6): Limits(100 * KB, 99 * KB, 48, 16),
     (8, 9): Limits(100 * KB, 99 * KB, 48, 24),
     HOPPER: Limits(228 * KB, 227 * KB, 64, 32),
-    (10, 0): Limits(228 * KB, 227 * KB, 64, 32),
+    BLACKWELL: Limits(228 * KB, 227 * KB, 64, 32),
     (10, 3): Limits(228 * KB, 227 * KB, 64, 32),
     (12, 0): Limits(100 * KB, 99 * KB, 48, 24),
     (12, 1): Limits(100 * KB, 99 * KB, 48, 24),

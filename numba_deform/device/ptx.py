@@ -77,11 +77,12 @@ class PtxFunction:
     result: tuple[str, str, int] | None  # (type, name, number of 32-bit words)
     statements: tuple[str, ...]
     linked_only: bool = False  # it uses a variable of its file
+    words: tuple[int, ...] = ()  # of each parameter that is an array; else 1
 
     @property
     def registers(self):
         """The parameter that is an array, which comes back as the result, or None."""
-        return next((name for kind, name in self.parameters if kind == ".b8"), None)
+        return next((name for kind, name in self.parameters if kind == ".b8" and self.result), None)
 
     def inline_text(self):
         """The body as LLVM inline assembly.
@@ -91,13 +92,14 @@ class PtxFunction:
         become operands themselves, without moves: an asynchronous instruction has them to itself."""
         words = self.result[2] if self.result else 0
         first = 2 * words if self.registers else words  # behind the results, and the registers that they are
-        scalars = [name for _, name in self.parameters if name != self.registers]
-        operand = {name: f"${first + i}" for i, name in enumerate(scalars)}
+        given = [(name, i) for (_, name), count in zip(self.parameters, self.words, strict=True)
+                 if name != self.registers for i in range(count)]  # fmt: skip
+        operand = {f"{name}+{4 * i}" if i else name: f"${first + n}" for n, (name, i) in enumerate(given)}
         statements, lines = self._in_place() if self.registers else self.statements, []
         for statement in statements:
             if statement == "ret":
                 continue
-            load = re.fullmatch(r"ld\.param(\.\w+)\s+(\w+),\s*\[(\w+)\]", statement)
+            load = re.fullmatch(r"ld\.param(\.\w+)\s+(\w+),\s*\[(\w+(?:\+\d+)?)\]", statement)
             store = re.fullmatch(r"st\.param(\.\w+)\s+\[(\w+)(?:\+(\d+))?\],\s*(\w+)", statement)
             if load:
                 kind, register, name = load.groups()
@@ -163,7 +165,8 @@ def read_ptx(path):
             else:
                 _, kind, result_name = returned.split()
                 result = (kind, result_name, 1)
-        parameters = tuple(re.findall(r"\.param\s+(?:\.align\s+4\s+)?(\.\w+)\s+(\w+)", declared))
+        found = re.findall(r"\.param\s+(?:\.align\s+4\s+)?(\.\w+)\s+(\w+)(?:\[(\d+)\])?", declared)
+        parameters, words = tuple((k, n) for k, n, _ in found), tuple(int(b or 4) // 4 for *_, b in found)
         statements = tuple(" ".join(s.split()) for s in body.split(";") if s.strip())
         for statement in statements:
             if statement.startswith(".reg") and re.search(r"%[a-z]+\d+\b", statement):
@@ -172,7 +175,8 @@ def read_ptx(path):
                     "compiler made; give local registers names of their own"
                 )
         linked_only = any(re.search(rf"\b{v}\b", s) for v in variables for s in statements)
-        functions[name] = PtxFunction(name, Path(path), parameters, result, statements, linked_only)
+        given = name, Path(path), parameters, result, statements, linked_only, words
+        functions[name] = PtxFunction(*given)
     return functions
 
 
@@ -208,9 +212,9 @@ class Intrinsic(_NumbaIntrinsic):
         if self.ptx is None:  # those made in Python: shared_address and the like
             return f"{self.__name__}({', '.join(names)})"
         result, size = self.signature.return_type, self.ptx.result[2] if self.ptx.registers else 0
-        kind = f"{WORDS[result.dtype]} x {result.count}" if hasattr(result, "count") else WORDS[result]
+        kind = _in_words(result)
         pairs = zip(names, self.signature.args, strict=True)
-        parameters = ", ".join(f"{name}: {WORDS[kind].format(size)}" for name, kind in pairs)
+        parameters = ", ".join(f"{name}: {_in_words(kind).format(size)}" for name, kind in pairs)
         return f"{self.__name__}({parameters})" + (f" -> {kind}" if kind else "")
 
     @functools.cached_property
@@ -221,10 +225,24 @@ class Intrinsic(_NumbaIntrinsic):
         return _make(self.model, self.signature, self.ptx, True, self.pure, self.meets, self.polls)
 
 
+def _in_words(kind):
+    """A type of registers as a reader writes it."""
+    return f"{WORDS[kind.dtype]} x {kind.count}" if isinstance(kind, types.UniTuple) else WORDS[kind]
+
+
+def _operands(kind, linked_form):
+    """(LLVM types, constraints) of a parameter: inlined, each number of a tuple is an operand."""
+    if not isinstance(kind, types.UniTuple):
+        return [_LOWERED[kind][0]], [_LOWERED[kind][1]]
+    (each,), constraint = _operands(kind.dtype, linked_form)
+    return [ir.ArrayType(each, kind.count)] if linked_form else [each] * kind.count, constraint * kind.count
+
+
 def _make(model, signature, ptx, linked_form, pure, meets, polls):
     results = signature.return_type
-    lowered = [_LOWERED[t][0] for t in signature.args]
-    constraints = [_LOWERED[t][1] for t in signature.args]
+    operands = [_operands(t, linked_form) for t in signature.args]
+    lowered, constraints = ([each for part in parts for each in part] for parts in (
+        [lowered for lowered, _ in operands], [constraints for _, constraints in operands]))  # fmt: skip
     count = ptx.result[2] if ptx.registers else getattr(results, "count", 0)  # of several results, else 0
     result = f32_registers if ptx.registers else getattr(results, "dtype", results)
     returned, constraint, _ = _LOWERED.get(result, (ir.VoidType(), "", ""))
@@ -244,6 +262,10 @@ def _make(model, signature, ptx, linked_form, pure, meets, polls):
     def codegen(context, builder, arguments, values):
         from numba.cuda import cgutils  # of numba-cuda alone; the CPU engine does without
 
+        if not linked_form:
+            values = [part for kind, value in zip(signature.args, values, strict=True)
+                      for part in (cgutils.unpack_tuple(builder, value, kind.count)
+                                   if isinstance(kind, types.UniTuple) else [value])]  # fmt: skip
         if linked_form:
             callee = cgutils.get_or_insert_function(builder.module, function_type, ptx.name)
         else:
@@ -296,10 +318,11 @@ def intrinsic(signature, pure=False, meets="", polls="") -> Callable[[Model], Mo
         if ptx is None:
             raise PtxError(f"{path.name} has no .func {model.__name__}")
         expected = [
-            (_LOWERED[t][2], n)
+            (".b8" if isinstance(t, types.UniTuple) else _LOWERED[t][2], n)
             for t, n in zip(signature.args, inspect.signature(model).parameters, strict=True)
         ]
-        if list(ptx.parameters) != expected:
+        sizes = [getattr(t, "count", n) for t, n in zip(signature.args, ptx.words, strict=False)]
+        if list(ptx.parameters) != expected or tuple(sizes) != ptx.words:
             raise PtxError(f"{path.name}: {ptx.name} takes {list(ptx.parameters)}, its definition {expected}")
         results = signature.return_type
         count = getattr(results, "count", 1 if results != void else 0)

@@ -136,6 +136,14 @@ TITLES = dict(line.split(" ", 1) for line in """\
 9.7.16.4.2 Instruction Descriptor
 9.7.16.6 Memory Consistency Model for 5th generation of TensorCore operations
 9.7.16.6.2 Pipelined tcgen05 Instructions
+9.7.16.7.1 Tensorcore 5th Generation Instructions: tcgen05.alloc, tcgen05.dealloc, \
+tcgen05.relinquish_alloc_permit
+9.7.16.8.3 Tensorcore 5th Generation Instructions: tcgen05.ld
+9.7.16.8.4 Tensorcore 5th Generation Instructions: tcgen05.st
+9.7.16.8.5 Tensorcore 5th Generation Instructions: tcgen05.wait
+9.7.16.10.9.1 TensorCore 5th Generation Instructions: tcgen05.mma
+9.7.16.11.1 TensorCore 5th Generation Instructions: tcgen05.fence
+9.7.16.12.1 TensorCore 5th Generation Instructions: tcgen05.commit
 9.7.19.5 Miscellaneous Instructions: setmaxnreg
 10.14 Special Registers: %cluster_ctaid
 10.16 Special Registers: %cluster_ctarank

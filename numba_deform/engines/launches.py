@@ -10,16 +10,15 @@ import ml_dtypes
 import numpy as np
 
 from ..compiler import Kernel
-from ..compiler.rewrite import rebind
-from ..device.limits import AMPERE, HOPPER
-from ..device.ptx import Intrinsic
+from ..compiler.build import intrinsics_of
+from ..device.limits import AMPERE, BLACKWELL, HOPPER
 from . import argument_types
 from .faults import WrongResult
 from .tensormap import TensorMapArray
 from .wrong_places import difference
 
 NEEDS_HOPPER = re.compile(
-    r"bulk|mbarrier|cluster|proxy|tensormap|wgmma|setmaxnreg|griddepcontrol|stmatrix|elect|e4m3|e5m2"
+    r"bulk|mbarrier|cluster|proxy|tensormap|wgmma|setmaxnreg|griddepcontrol|stmatrix|elect|e4m3|e5m2|tcgen05"
     r"|(add|mul)[.:\w]*bf16|(atom|red)[.:\w]*\.v[248]"
 )
 SMALLEST = np.finfo(np.float64).tiny  # a difference that float64 does not show is one too
@@ -56,8 +55,8 @@ class Launch:
     cluster     blocks of a cluster, in the shape of ``grid``
     bytes       what a run moves through global memory, for GB/s in ``bench``; None: not told
     flops       what it computes, for TFLOP/s
-    capability  of the oldest GPU that runs it, such as (9, 0). Left out: (9, 0) if the kernel has an
-                instruction of Hopper's (TMA, mbarrier, clusters, wgmma, ..), else (8, 0)
+    capability  of the oldest GPU that runs it, such as (9, 0). Left out: (10, 0) if the kernel has tcgen05,
+                (9, 0) if an instruction of Hopper's (TMA, mbarrier, clusters, wgmma, ..), else (8, 0)
 
     All other arrays are put back before a run to what they held when the Launch was made. Raises ValueError for
     arguments that do not fit the kernel.
@@ -98,8 +97,8 @@ class Launch:
         outputs = {id(array) for array in self.outputs.values()}
         self._before = [(a, a.copy()) for a in _arrays(self.args) if a.flags.writeable and id(a) not in outputs]
         if self.capability is None:
-            own = isinstance(self.kernel, Kernel)  # else of PTX
-            self.capability = HOPPER if self.cluster or not own or _has_hopper(self.kernel) else AMPERE
+            oldest = oldest_gpu(self.kernel) if isinstance(self.kernel, Kernel) else HOPPER  # of PTX
+            self.capability = max(oldest, HOPPER) if self.cluster else oldest
 
     @property
     def title(self):
@@ -247,14 +246,7 @@ def _arrays(args):
     return list(found.values())
 
 
-def _has_hopper(kernel):
-    """Whether a kernel, or a device function that it calls, has an instruction that older GPUs lack."""
-    intrinsics = set()
-
-    def look(value):
-        if isinstance(value, Intrinsic) and value.ptx:
-            intrinsics.add(value)
-        return value
-
-    rebind(kernel.py_func, look)
-    return any(NEEDS_HOPPER.search(" ".join(intrinsic.ptx.statements)) for intrinsic in intrinsics)
+def oldest_gpu(kernel):
+    """The compute capability of the oldest GPU that has all that a kernel and its device functions call."""
+    text = " ".join(s for one in intrinsics_of(kernel) for s in one.ptx.statements)
+    return BLACKWELL if "tcgen05." in text else HOPPER if NEEDS_HOPPER.search(text) else AMPERE

@@ -6,6 +6,7 @@ import pytest
 from numba import cuda
 
 from numba_deform.compiler import Kernel
+from numba_deform.compiler.build import NotBuilt, assembled
 from numba_deform.device.ptx import Intrinsic, PtxError, intrinsic, ptx_directory, read_ptx, u32
 from numba_deform.engines.launches import NEEDS_HOPPER
 
@@ -17,6 +18,19 @@ def intrinsics():
         module = importlib.import_module(f"numba_deform.device.{path.stem}")
         for name in read_ptx(path):
             yield getattr(module, name)
+
+
+def kernel_of(one, **form):
+    """A kernel that calls an intrinsic with its own parameters."""
+    names = ", ".join(f"a{i}" for i in range(len(one.signature.args)))
+    scope = {"f": one}
+    exec(f"def kernel({names}):\n    f({names})\n", scope)
+    return Kernel(scope["kernel"], cuda.types.void(*one.signature.args), 32, **form)
+
+
+def architecture_of(one):
+    """Of the GPU that it is for."""
+    return "sm_100a" if one.ptx.file.stem == "tcgen05" else "sm_90a"
 
 
 def test_every_function_is_an_intrinsic():
@@ -32,12 +46,7 @@ def test_every_function_is_an_intrinsic():
 @pytest.mark.parametrize("one", list(intrinsics()), ids=lambda one: one.ptx.name)
 def test_intrinsic_compiles(one, linked):
     """A kernel that calls it with its own parameters becomes machine code."""
-    names = ", ".join(f"a{i}" for i in range(len(one.signature.args)))
-    scope = {"f": one}
-    exec(f"def kernel({names}):\n    f({names})\n", scope)
-    signature = cuda.types.void(*one.signature.args)
-    kernel = Kernel(scope["kernel"], signature, 32, linked=linked)
-    compiled = kernel.compile()
+    compiled = kernel_of(one, linked=linked).compile(architecture_of(one))
     assert len(compiled.cubin) > 500
     assert ("call" in compiled.ptx) == (linked or one.is_linked)
 
@@ -54,11 +63,34 @@ OLDER = [
 )  # fmt: skip
 def test_what_older_gpus_have(one):
     """What a Launch takes to run on an A100 becomes machine code for it."""
-    names = ", ".join(f"a{i}" for i in range(len(one.signature.args)))
-    scope = {"f": one}
-    exec(f"def kernel({names}):\n    f({names})\n", scope)
-    kernel = Kernel(scope["kernel"], cuda.types.void(*one.signature.args), 32)
-    assert len(kernel.compile("sm_80").cubin) > 500
+    assert len(kernel_of(one).compile("sm_80").cubin) > 500
+
+
+BLACKWELL = [one for one in intrinsics() if one.ptx.file.stem == "tcgen05"]
+
+
+@pytest.mark.parametrize("one", BLACKWELL, ids=lambda one: one.ptx.name)
+def test_what_hopper_has_not(one):
+    """Before anything is launched, by the intrinsic's name."""
+    with pytest.raises(NotBuilt, match=f"kernel does not compile for sm_90a: {one.ptx.name} is for sm_100a"):
+        kernel_of(one).compile()
+
+
+@pytest.mark.parametrize("architecture, has", [("sm_103a", True), ("sm_110a", True), ("sm_120a", False)])
+def test_what_other_blackwells_have(architecture, has):
+    """The assembler agrees with the table of who has tcgen05; and wgmma is Hopper's alone."""
+    text = f".version 9.0\n.target {architecture}\n.address_size 64\n.entry k() {{{{ {{}}; ret; }}}}"
+    one, fence = next(o for o in BLACKWELL if o.ptx.name == "tcgen05_wait_ld"), "tcgen05.wait::ld.sync.aligned"
+    if has:
+        assert kernel_of(one).compile(architecture).cubin and assembled(text.format(fence), architecture)
+    else:
+        for make in (kernel_of(one).compile, lambda a: assembled(text.format(fence), a)):
+            with pytest.raises(NotBuilt):
+                make(architecture)
+    with pytest.raises(NotBuilt, match="wgmma"):
+        assembled(text.format("wgmma.fence.sync.aligned"), architecture)
+    with pytest.raises(NotBuilt, match="wgmma_fence is for sm_90a alone"):
+        kernel_of(next(o for o in intrinsics() if o.ptx.name == "wgmma_fence")).compile(architecture)
 
 
 def test_a_function_that_is_not_there():

@@ -11,6 +11,8 @@ from nbclient.output_widget import OutputWidget
 
 from numba_deform.compiler import Kernel
 from numba_deform.course.lessons import display, pictures
+from numba_deform.device.limits import HOPPER
+from numba_deform.engines.launches import oldest_gpu
 
 each_notebook = pytest.mark.parametrize("name", lessons.NOTEBOOKS)
 
@@ -64,7 +66,7 @@ def test_no_cell_twice(name):
 
 LONG = ("04_stages", "05_roles", "07_how_fast", "08_half_a_variant", "09_your_variant", "10_adding",
         "11_tensor_cores", "12_clusters", "13_flash_attention",
-        "14_profiling", "15_cuda")  # fmt: skip
+        "14_profiling", "15_cuda", "16_blackwell")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,8 @@ def test_exercises(name):
         assert len(set(said)) == len(said), f"{exercise} says the same to different answers"
     own = {value for value in scope.values() if isinstance(value, Kernel) and _is_of_a_cell(value)}
     for kernel in own:  # as ``lessons.run`` launches them on a GPU; here, whether they compile
-        assert kernel.with_bounded_waits().compile().cubin
+        architecture = "sm_{}{}a".format(*max(oldest_gpu(kernel), HOPPER))
+        assert kernel.with_bounded_waits().compile(architecture).cubin
 
 
 def _is_of_a_cell(kernel):

@@ -371,7 +371,7 @@ def test_docstring_and_ptx(name):
     [number] = sections.cited(document)
     assert sections.TITLES[number] in intrinsic.__doc__
     if named := re.match(r"``(\S+)``", document):
-        about = [n for n in SECTIONS_OF if (named[1] + ".").startswith(n + ".")]
+        about = [n for n in SECTIONS_OF if (named[1].replace("::", ".") + ".").startswith(n + ".")]
         assert number in SECTIONS_OF[max(about, key=len)], f"{named[1]}: {sections.TITLES[number]}"
     assert intrinsic.__doc__ and intrinsic.__name__ == name
     parameters = list(inspect.signature(intrinsic.model).parameters)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...compiler.build import ARCHITECTURE
 from ...compiler.sass import ToolMissing, inspect_kernel
 from ...device.limits import HOPPER
 from ...device.packages import CudaMissing
@@ -43,10 +44,10 @@ def engine():
     return "cpu"
 
 
-def machine_code(kernel):
+def machine_code(kernel, architecture=ARCHITECTURE):
     """The ``Inspection`` of a kernel, or None, with the reason printed, where there is no compiler."""
     try:
-        return inspect_kernel(kernel)
+        return inspect_kernel(kernel, architecture)
     except (CudaMissing, ToolMissing) as error:
         print(f"No machine code to look at here: {error}.")
         return None

@@ -12,8 +12,9 @@ nothing: for that there is ``engines.cpu``, whose results it has to have."""
 
 from dataclasses import dataclass, replace
 
-from ...compiler.build import ARCHITECTURE
-from ..launches import Launch
+from ...compiler.build import ARCHITECTURE, Kernel
+from ...device.limits import HOPPER
+from ..launches import Launch, oldest_gpu
 from .counters import Counts
 from .listing import Listing, listing
 from .machine import LIMIT, Failed, Machine, Stuck
@@ -65,6 +66,9 @@ def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=No
     block = block or kernel.block or kernel.threads
     if not block:
         raise ValueError(f"block= is missing: {kernel.name} does not say for how many threads it is")
+    if isinstance(kernel, Kernel) and oldest_gpu(kernel) > HOPPER:
+        why = f"the emulator knows machine code of {ARCHITECTURE}"
+        raise ValueError(f"{kernel.name} has tcgen05, which is neither profiled nor predicted: {why}")
     code = listing(kernel, ARCHITECTURE)
     machine = Machine(code, kernel, list(args), grid, block, shared, cluster, traced)
     counts = machine.run(only and frozenset(only), limit, enough)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
+from ....device import tcgen05
+from ....device.tcgen05 import F8, FIELDS, SHAPES
 from ... import faults
 from ..memory.access_records import Copy
 from ..memory.cluster_memory import RANK
@@ -19,20 +21,11 @@ from .wgmma import astray, read_matrix
 from .wgmma_matrices import ROW_BYTES, Form, addresses, form_of, from_memory
 
 # Of an instruction descriptor, by kind: types of D, and of A and B, by their numbers (PTX 9.7.16.4.2).
-FLOATS, F8, F4 = {0: "f16", 1: "f32"}, {0: "e4m3", 1: "e5m2"}, {1: "e2m1"}
-KINDS = {
-    "f16": (FLOATS, {0: "f16", 1: "bf16"}), "tf32": ({1: "f32"}, {2: "tf32"}), "f8f6f4": (FLOATS, F8),
-    "i8": ({2: "s32"}, {0: "u8", 1: "s8"}), "mxf8f6f4": ({0: "f32"}, F8), "mxf4": ({0: "f32"}, F4),
-    "mxf4nvf4": ({0: "f32"}, F4),
-}  # fmt: skip
+SCALED = {"mxf8f6f4": F8, "mxf4": {1: "e2m1"}, "mxf4nvf4": {1: "e2m1"}}
+KINDS = tcgen05.KINDS | {kind: ({0: "f32"}, factors) for kind, factors in SCALED.items()}
 SCALE_TYPES = {0: ml_dtypes.float8_e4m3fn, 1: ml_dtypes.float8_e8m0fnu}
-FIELDS = {"sparse": (2, 1), "limit": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3), "negate_a": (13, 1),
-          "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1), "n": (17, 6),
-          "m": (24, 5)}  # fmt: skip
 SCALE_FIELDS = {**FIELDS, "d": (0, 0), "scale_b": (4, 2), "scale": (23, 1), "scale_a": (29, 2)}
 SWIZZLES = {0: 0, 2: 1, 4: 2, 6: 3}  # of a descriptor of shared memory -> of wgmma's
-# (rows of all that is multiplied, cta_group) -> (smallest N, what N is a multiple of).
-SHAPES = {(64, 1): (8, 8), (128, 1): (16, 16), (128, 2): (32, 32), (256, 2): (32, 32)}
 WS_SHAPES = {(rows, 1): (64, 64) for rows in (32, 64, 128)}
 # What tcgen05.cp brings: bytes of a row, and the row of the source that each lane gets (PTX 9.7.16).
 _LANE = np.arange(LANES)

@@ -2,6 +2,7 @@
 
 from ...waiting import have, ranges
 from .source_order import has_left, passed_by
+from .tensor_cells import issues_products
 from .waits import RING, States
 
 
@@ -154,8 +155,11 @@ class MissingArrivalsReport:
         read = any(wait.phase >= 0 for wait in last)
         used = read and any(barrier in t.waits for t in self.of(self.here))
         missing = f"{ring[1]}.release(state)" if ring else f"an arrival on {barrier.name}"
-        waited = {b.name for t in self.threads for b in t.waits}
-        if used and ring and f"{ring[1]}.full[{ring[3]}]" not in waited:
+        full = ring and f"{ring[1]}.full[{ring[3]}]"
+        readers = ring and [t for t in self.threads if full in (b.name for b in t.waits)]
+        if readers and all(map(issues_products, readers)):
+            missing = f"tcgen05_commit({ring[1]}.empty(state)) behind its products"
+        if used and ring and not readers:
             return States(barrier.block, ring[1]).cure(f"; nobody reads use {ring[3]}")
         return used and not self.phase and not self.came and (
             f"Nobody arrives on {barrier.name} after reading a stage: {missing} is missing."

@@ -111,6 +111,18 @@ def read_by_product(fault, thread, r):
     return fault
 
 
+def issues_products(thread):
+    """Whether a thread has issued a tcgen05.mma."""
+    memory = thread.block.tensor_memory
+    return memory is not None and ("mma", thread.tid) in memory.pipes
+
+
+def given_by_commit(copy, giver):
+    """Whether the thread ``giver`` gave the stage of ``copy`` back by a tcgen05.commit."""
+    commits = giver.block.tensor_memory.pipe("mma", giver.tid).commits
+    return any(barrier is copy.last_wait.barrier for _, barrier, _ in commits)
+
+
 def released_by_arrival(copy, giver, name, r):
     """The fault of the thread ``giver``, which gives a stage back by itself while a tcgen05.mma, the reader
     ``r``, may read it."""

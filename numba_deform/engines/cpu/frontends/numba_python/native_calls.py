@@ -175,6 +175,8 @@ def _plain_access(function):
 def intrinsic(body, c, function):
     """A call of one of ``device/``."""
     given, name = operands(body, c), function.ptx.name if function.ptx else function.__name__
+    if name.startswith("tcgen05_"):
+        raise irv.NotLowered("tensor memory")
 
     def ask():
         return body.ask(function.model, given, c.signature.return_type)
