@@ -47,6 +47,7 @@ class Direct(Rows):
     threads: int = 128
     min_blocks: int = 7
 
+    packed = ("float16", "bfloat16")
     any_samples = True  # also levels with different numbers of points, and method="discrete"
     is_gated = False
 
@@ -90,11 +91,10 @@ def build(config, constants):
     def add_column(acc, address, pitch, me, up, down):
         """Add this lane's chunks of two pixels, ``pitch`` bytes apart."""
         for c in range(layout.chunks_per_lane):
-            upper = global_at(address, chunk_of(me, c, layout), 16)
-            words = ld_global_nc_L1_evict_last_v4(upper)
-            arithmetic.add(acc.sums, acc.partial, c, words, up)
-            words = ld_global_nc_L1_evict_last_v4(upper + uint64(pitch))
-            arithmetic.add(acc.sums, acc.partial, c, words, down)
+            address_of_upper = global_at(address, chunk_of(me, c, layout), 16)
+            upper = ld_global_nc_L1_evict_last_v4(address_of_upper)
+            lower = ld_global_nc_L1_evict_last_v4(address_of_upper + uint64(pitch))
+            arithmetic.add(acc.sums, acc.partial, c, upper, up, lower, down)
 
     @cuda.jit(device=True, forceinline=True)
     def add_rows(block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size):

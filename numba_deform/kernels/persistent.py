@@ -175,9 +175,7 @@ def build(config, constants):
                         ahead = advance(ahead)
                     elif next_item < items:
                         ahead_i = ahead_i - layout.chunk_lanes
-                        issue(
-                            ring, ahead, ahead_i, ahead_n, next_r, me, next_tiles, next_origin, slots
-                        )
+                        issue(ring, ahead, ahead_i, ahead_n, next_r, me, next_tiles, next_origin, slots)
                         ahead = advance(ahead)
                     now = take_step(ring, now, i, n, r, me, tiles, slots, acc, dump)
                 if stage.flush_runs:

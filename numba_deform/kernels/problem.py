@@ -59,7 +59,6 @@ class Constants:
                     "for 16-byte loads and TMA boxes")  # fmt: skip
             raise ConfigError("channels", self.channels, rule)
 
-
     @property
     def point_counts(self):
         """Points of each level."""

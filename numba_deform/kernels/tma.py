@@ -222,9 +222,7 @@ def build(config, constants, add=True):
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         me = place(thread)
-        row = item_row(
-            cuda.blockIdx.x, me.row, batches, rows_per_batch, heads, ROWS_PER_BLOCK, ABREAST
-        )
+        row = item_row(cuda.blockIdx.x, me.row, batches, rows_per_batch, heads, ROWS_PER_BLOCK, ABREAST)
         dump = dump_of(debug, debug_row, row)
 
         # By hand: through a layout.Shared most variants have fewer instructions, but some take 1 to 4 registers

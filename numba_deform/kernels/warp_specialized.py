@@ -258,9 +258,7 @@ def producer(config, constants):
         """The rows of this lane's slots in an item."""
         for i in range(PER_LANE):
             slot = min(slot_at(i), int32(block.slots - 1))
-            row = item_row(
-                item, int32(slot >> ROW_SHIFT), batches, rows_per_batch, heads, block.rows, ABREAST
-            )
+            row = item_row(item, int32(slot >> ROW_SHIFT), batches, rows_per_batch, heads, block.rows, ABREAST)
             slots.number[i], slots.head[i], slots.batch[i] = row.number, row.head, row.batch
 
     @cuda.jit(device=True, forceinline=True)
@@ -474,9 +472,7 @@ def consumer(config, constants):
                         else:
                             k = int32(r * layout.parts + me.part) * stage.round_steps
                             k = int32((k + i * stage.run_steps + n) * stage.step)
-                            add_samples(
-                                acc, shared, slot, k, me, row, locations, weights, levels, dump
-                            )
+                            add_samples(acc, shared, slot, k, me, row, locations, weights, levels, dump)
                         release(ring, state, number, block)
                         state = advance(state)
                     if stage.flush_runs:

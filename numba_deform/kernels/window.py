@@ -81,6 +81,7 @@ class Window:
     debug: bool = False
     trace: bool = False
 
+    packed = ("float16", "bfloat16")
     boxes, heads, rounds, limit = (), 8, 1, -1  # of a FittedWindow
 
     @property

@@ -184,9 +184,7 @@ def grown_plan(problem, config, measured, plan):
     """The plan with windows that started small and grew."""
     boxes = fit_boxes(problem, plan.grid.size, *measured.offsets(min(GROWN_FROM, plan.kept)))
     centres = cell_centres(problem, plan.grid, plan.grid.cell_of(problem, measured.some))
-    levels = [
-        LevelWindow(problem, n, box, centres[:, n], measured.samples[n]) for n, box in enumerate(boxes)
-    ]
+    levels = [LevelWindow(problem, n, box, centres[:, n], measured.samples[n]) for n, box in enumerate(boxes)]
     worth = samples_worth(problem, plan.grid, len(measured.some))
     grow(levels, worth, functools.partial(has_room, problem, config))
     lost = sum(level.lost for level in levels) / (measured.away.size // 2)

@@ -81,8 +81,8 @@ def layout(constants):
 
 
 def sample_words(constants, arithmetic):
-    """32-bit words of one prepared sample."""
-    return 2 if ARITHMETIC[constants.dtype, arithmetic].weight_words == 1 else 4
+    """32-bit words of one prepared sample: a tile, and what makes its weights, or they themselves."""
+    return 2 if (constants.dtype, arithmetic) == ("float16", "packed") else 4
 
 
 def samples_bytes(config, constants):
@@ -173,8 +173,7 @@ def consumer(config, constants):
     ROW_SHIFT, OWNER_SHIFT = LANES.bit_length() - 1, OWNERS.bit_length() - 1
     LEVELS, POINTS = constants.levels, constants.points
     SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]
-    EVEN = ROUNDS * OWNERS * RUN == SAMPLES  # no lane without a run
-    SPLIT = PIXEL == 64
+    SPLIT, EVEN = PIXEL == 64, ROUNDS * OWNERS * RUN == SAMPLES  # no lane without a run
     LOCATION_BYTES, WEIGHT_BYTES = 2 * ITEMSIZE[constants.location_dtype], ITEMSIZE[constants.weight_dtype]
     sizes = window_bytes(boxes, constants)
     WINDOW_BYTES = sum(sizes)
@@ -190,7 +189,8 @@ def consumer(config, constants):
     ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
     new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    new_sums, clear = sum_parts(arithmetic.words, 1)
+    FOUR_WEIGHTS = WIDE and arithmetic.weight_words == 1
+    new_sums, clear = sum_parts(arithmetic, 1)
     settle, following, row_number = jobs(config, constants)
     add_outside, advance = outside(config, constants), make_advance(config.stages)
 
@@ -277,7 +277,13 @@ def consumer(config, constants):
         """One prepared sample: where its tile is, how much of it weighs the column that is read second, and
         what its two lines weigh; nothing, and tile ``nowhere``, if it is not ``here``."""
         zero, tile = uint32(0), uint32(tile)
-        if WIDE:
+        if FOUR_WEIGHTS:
+            later, other_later = float32(up * across), float32(down * across)
+            line, _ = arithmetic.pack(float32(up - later), later)
+            other_line, _ = arithmetic.pack(float32(down - other_later), other_later)
+            number, line = tile if here else uint32(nowhere), line if here else zero
+            st_shared_v4(place, number, line, other_line if here else zero, zero)
+        elif WIDE:
             st_shared_v4(
                 place, tile if here else uint32(nowhere), mov_b32_f32(across) if here else zero,
                 mov_b32_f32(up) if here else zero, mov_b32_f32(down) if here else zero,
@@ -315,7 +321,11 @@ def consumer(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def add_tile(acc, at, place, pitch):
-        if WIDE:
+        if FOUR_WEIGHTS:
+            words = ld_shared_v4(place)
+            up, later = arithmetic.unpack(words[1], uint32(0))
+            down, other_later = arithmetic.unpack(words[2], uint32(0))
+        elif WIDE:
             words = ld_shared_v4(place)
             across = mov_f32_b32(words[1])
             line, other_line = mov_f32_b32(words[2]), mov_f32_b32(words[3])
@@ -329,10 +339,10 @@ def consumer(config, constants):
             up, down = arithmetic.unpack(earlier, uint32(0))
             later, other_later = arithmetic.unpack(rest, uint32(0))
         first, second = pixel_at(at.first, words[0]), pixel_at(at.second, words[0])
-        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(first), up)
-        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(second), later)
-        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(shared_at(first, 1, pitch)), down)
-        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(shared_at(second, 1, pitch)), other_later)
+        one, other = ld_shared_v4(first), ld_shared_v4(second)
+        arithmetic.add(acc.sums, acc.partial, 0, one, up, other, later)
+        one, other = ld_shared_v4(shared_at(first, 1, pitch)), ld_shared_v4(shared_at(second, 1, pitch))
+        arithmetic.add(acc.sums, acc.partial, 0, one, down, other, other_later)
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, me, at, part, s, r):
@@ -414,17 +424,12 @@ def outside(config, constants):
         return int32((lane >> OWNER_SHIFT) * OWNED + i)
 
     @cuda.jit(device=True, forceinline=True)
-    def load_pixel(plane, pixel_bytes, start, stride, column, line, width, height):
-        """This lane's chunk of a pixel from global memory; zeros outside the level."""
-        inside = 0 <= column and column < width and 0 <= line and line < height
+    def load_pixel(plane, pixel_bytes, start, stride, column, line, width, height, mine):
+        """This lane's chunk of a pixel from global memory, if it is ``mine``; zeros outside the level."""
+        inside = mine and 0 <= column and column < width and 0 <= line and line < height
         pixel = start + clamp(line, 0, height - 1) * stride + clamp(column, 0, width - 1)
         words = ld_global_nc_v4(plane + uint64(uint32(pixel)) * uint64(pixel_bytes))
         return words if inside else (uint32(0), uint32(0), uint32(0), uint32(0))
-
-    @cuda.jit(device=True, forceinline=True)
-    def add_pixel(acc, chunk, weight):
-        up, _ = arithmetic.unpack(*arithmetic.pack(weight, weight))
-        arithmetic.add(acc.sums, acc.partial, 0, chunk, up)
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, plane, data, level, sample, mine):
@@ -435,19 +440,18 @@ def outside(config, constants):
         one, bytes = unpack_one(raw), data.pixel_bytes
         x, fx, _ = locate(one.xy[0], width)
         y, fy, _ = locate(one.xy[1], height)
-        if mine:
-            right, below = int32(x + 1), int32(y + 1)
-            # All four are asked for before the first is waited for.
-            p = load_pixel(plane, bytes, start, stride, x, y, width, height)
-            q = load_pixel(plane, bytes, start, stride, right, y, width, height)
-            u = load_pixel(plane, bytes, start, stride, x, below, width, height)
-            v = load_pixel(plane, bytes, start, stride, right, below, width, height)
-            up, down = corner_weights(one.attention[0], fx, fy, int32(0))
-            add_pixel(acc, p, up)
-            add_pixel(acc, u, down)
-            up, down = corner_weights(one.attention[0], fx, fy, int32(1))
-            add_pixel(acc, q, up)
-            add_pixel(acc, v, down)
+        right, below = int32(x + 1), int32(y + 1)
+        # All four are asked for before the first is waited for, by all lanes: they ask for the same.
+        p = load_pixel(plane, bytes, start, stride, x, y, width, height, mine)
+        q = load_pixel(plane, bytes, start, stride, right, y, width, height, mine)
+        u = load_pixel(plane, bytes, start, stride, x, below, width, height, mine)
+        v = load_pixel(plane, bytes, start, stride, right, below, width, height, mine)
+        up, down = corner_weights(one.attention[0], fx, fy, int32(0))
+        up, down = arithmetic.unpack(*arithmetic.pack(up, down))
+        arithmetic.add(acc.sums, acc.partial, 0, p, up, u, down)
+        up, down = corner_weights(one.attention[0], fx, fy, int32(1))
+        up, down = arithmetic.unpack(*arithmetic.pack(up, down))
+        arithmetic.add(acc.sums, acc.partial, 0, q, up, v, down)
         arithmetic.flush(acc.sums, acc.partial, 1)  # there may be many: too many for packed sums
 
     @cuda.jit(device=True, forceinline=True)

@@ -61,11 +61,11 @@ def check_places(value, locations, weights):
 
 
 def is_plain(*tensors):
-    """Whether these are tensors, and nobody but autograd wants to see a call of them: no subclass, no autocast,
-    no mode or transformation of PyTorch. Such a call may leave out the dispatcher, which costs as much as the
-    launch."""
+    """Whether these are tensors as they lie in memory, and nobody but autograd wants to see a call of them: no
+    subclass, autocast, mode or transformation of PyTorch. Such a call may leave out the dispatcher, which costs
+    as much as the launch."""
     for tensor in tensors:
-        if type(tensor) not in PLAIN:
+        if type(tensor) not in PLAIN or tensor.is_neg():
             return False
     return not (
         torch.is_autocast_enabled("cuda")

@@ -5,12 +5,13 @@ added up by one thread in one order, so results are the same in every run and fo
 Sums are in float32, or in float64 where an argument is; 16-bit values are converted as a whole before. A
 location that is no number makes its row NaN, as it does in grid_sample.
 
-Numba keeps the machine code on disk (its variable NUMBA_CACHE_DIR says where).
+Numba keeps the machine code on disk, where it can (its variable NUMBA_CACHE_DIR says where).
 """
 
 import functools
 import math
 import os
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -21,7 +22,17 @@ from ..attention.checks import check_grad_out
 from .formula import checked
 
 GRAIN = 1 << 18  # multiplications that are worth a thread
-compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+
+
+def compiled(function):
+    """The function, compiled when it is first called."""
+    found = njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(function)
+    try:
+        found.enable_caching()
+    except RuntimeError as error:  # neither the package's directory nor the user's can be written
+        told = f"each process compiles anew, unless NUMBA_CACHE_DIR names a directory: {error}"
+        warnings.warn(told, stacklevel=3)
+    return found
 
 
 def forward_of(value, shapes, starts, locations, weights, num_points=None, method="default"):

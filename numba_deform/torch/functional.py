@@ -60,7 +60,7 @@ def _dispatched(*given):
             "torch.jit.trace without ONNX"
         )
     is_compiling = torch.compiler.is_compiling()
-    given = checked(*given, is_exported or is_compiling)
+    given = checked(*given, is_exported or is_compiling or torch.jit.is_tracing())
     if is_exported:
         return decomposed(*given)
     if not is_compiling:

@@ -160,7 +160,8 @@ class MSDeformAttn(nn.Module):
 
 def _sizes(shapes, like):
     """(L, 2), width and height of each level, of the type and on the device of ``like``."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():  # such a tensor cannot be kept
+    is_compiling = torch.compiler.is_compiling()
+    if is_compiling or torch._C._len_torch_dispatch_stack() or torch.jit.is_tracing():  # it cannot be kept
         if isinstance(shapes, torch.Tensor):
             return shapes.flip(1).to(like.device, like.dtype)
         # Numbers that are written on the GPU: a tensor of them would be copied there by every call.

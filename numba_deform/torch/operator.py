@@ -15,13 +15,13 @@ and ``torch.export`` can look at shapes alone.
 import contextlib
 
 import torch
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from ..attention import gradients
 from ..attention.checks import OperatorError, check_grad_out
 from . import cpu, formula
-from .arguments import check_places, numbers_of
+from .arguments import check_places, is_plain, numbers_of
 from .plans import backward_plan, current_stream, forward_plan, problem_for
 
 TENSORS = "Tensor spatial_shapes, Tensor level_start_index"
@@ -96,47 +96,53 @@ def forward_cuda(value, shapes, starts, locations, weights, num_points=None, met
     return forward_on_gpu(value, shapes, starts, locations, weights, num_points, method)
 
 
-def backward_cuda(
+def backward_cuda(grad_out, value, shapes, starts, locations, weights, *options, **more):
+    shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
+    check_places(value, locations, weights)
+    if grad_out.device != value.device:
+        raise OperatorError(f"value is on {value.device} but grad_out on {grad_out.device}")
+    found = backward_on_gpu(grad_out, value, shapes, starts, locations, weights, *options, **more)
+    pairs = zip(found, (value, locations, weights), strict=True)
+    return tuple(tensor.new_empty(0) if gradient is None else gradient for gradient, tensor in pairs)
+
+
+def backward_on_gpu(
     grad_out, value, shapes, starts, locations, weights, num_points=None, method="default", of_value=True,
     of_locations=True, of_weights=True, deterministic=None,
 ):  # fmt: skip
-    shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
-    device, tensors = value.get_device(), (value, locations, weights)
-    check_places(*tensors)
-    if grad_out.get_device() != device:
-        raise OperatorError(f"value is on {value.device} but grad_out on {grad_out.device}")
-    facts = [fact for tensor in tensors for fact in (tensor.shape, tensor.dtype)]
-    call = *facts, shapes, starts, num_points if num_points is None else tuple(num_points), method
-    value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
-    if deterministic is None:
-        deterministic = torch.are_deterministic_algorithms_enabled()
+    """The gradients, None for what is not wanted; ``shapes`` and ``starts`` are flat tuples."""
+    call = (value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype, shapes,
+            starts, num_points if num_points is None else tuple(num_points), method)  # fmt: skip
+    device, of_samples = value.get_device(), of_locations or of_weights
     if 0 in value.shape or 0 in locations.shape:
         check_grad_out(grad_out.shape, problem_for(*call).out_shape)
-        wanted = zip(tensors, (of_value, of_locations, of_weights), strict=True)
-        return tuple(t.new_zeros(t.shape if yes else 0) for t, yes in wanted)
+        wanted = zip((value, locations, weights), (of_value, of_locations, of_weights), strict=True)
+        return tuple(torch.zeros_like(t) if yes else None for t, yes in wanted)
+    if deterministic is None:
+        deterministic = torch.are_deterministic_algorithms_enabled()
     is_fixed = of_value and deterministic
-    of_samples, nothing = of_locations or of_weights, value.new_empty(0)
     plan = backward_plan(device, of_value, of_samples, "fixed" if is_fixed else "fp32", *call)
     check_grad_out(grad_out.shape, plan.out_shape)
-    grad_out = grad_out.to(value.dtype).contiguous()
-    grad_locations = torch.empty_like(locations) if of_samples else nothing
-    grad_weights = torch.empty_like(weights) if of_samples else nothing
-    sums = scale = nothing
+    value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
+    grad_out = _of_type(grad_out, value.dtype).contiguous()
+    grad_locations = torch.empty_like(locations) if of_samples else None
+    grad_weights = torch.empty_like(weights) if of_samples else None
+    sums = scale = None
     if is_fixed:
         shape, _ = gradients.sums_shape(plan.problem, "fixed")
-        sums = torch.zeros(shape, dtype=torch.int64, device=value.device)
+        sums = value.new_zeros(shape, dtype=torch.int64)
         scale = fixed_scale(plan.problem, grad_out, weights)
     elif of_value:
-        sums = torch.zeros(value.shape, dtype=torch.float32, device=value.device)
+        sums = torch.zeros_like(value, dtype=torch.float32)
     operands = (value, locations, weights, grad_out, sums, grad_locations, grad_weights, scale)
-    plan(current_stream(device), *[tensor.data_ptr() for tensor in operands])
-    if is_fixed:
-        sums = from_fixed(sums, scale, value)
-    return (
-        sums.to(value.dtype) if of_value else value.new_empty(0),
-        grad_locations if of_locations else locations.new_empty(0),
-        grad_weights if of_weights else weights.new_empty(0),
-    )
+    plan(current_stream(device), *[0 if tensor is None else tensor.data_ptr() for tensor in operands])
+    if of_value:
+        sums = from_fixed(sums, scale, value) if is_fixed else _of_type(sums, value.dtype)
+    return sums, grad_locations if of_locations else None, grad_weights if of_weights else None
+
+
+def _of_type(tensor, dtype):
+    return tensor if tensor.dtype is dtype else tensor.to(dtype)  # which takes its time to do nothing
 
 
 def fixed_scale(problem, grad_out, weights):
@@ -181,29 +187,39 @@ def backward_fake(
 
 
 class Differentiable(torch.autograd.Function):
-    """The operator with its gradients. ``call`` computes it; the rest are the operator's arguments."""
+    """The operator with its gradients. ``call`` computes it; the rest are the operator's arguments.
+
+    It has no ``setup_context``, for which PyTorch would look at signatures in each call: whatever torch.func
+    transforms has become plain calls before, or formula.py's."""
 
     @staticmethod
-    def forward(call, value, shapes, starts, locations, weights, num_points, method):
-        return call(value, shapes, starts, locations, weights, num_points, method)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, value, shapes, starts, locations, weights, *ctx.options = inputs
+    def forward(ctx, call, value, shapes, starts, locations, weights, *options):
         by_tensors = isinstance(shapes, torch.Tensor)
         ctx.save_for_backward(value, locations, weights, *((shapes, starts) if by_tensors else ()))
-        ctx.index = None if by_tensors else (shapes, starts)
+        ctx.index, ctx.options = None if by_tensors else (shapes, starts), options
+        return call(value, shapes, starts, locations, weights, *options)
 
     @staticmethod
     def backward(ctx, grad_out):
-        needs = [ctx.needs_input_grad[i] for i in (1, 4, 5)]
+        needs = ctx.needs_input_grad
+        needs = needs[1], needs[4], needs[5]
         value, locations, weights, *index = ctx.saved_tensors
         backward = BACKWARD if index else BACKWARD_LISTS
+        if not index and _is_left_alone(grad_out, value):
+            backward = backward_on_gpu if value.is_cuda else cpu.backward_of if value.is_cpu else backward
         found = backward(grad_out, value, *(index or ctx.index), locations, weights, *ctx.options, *needs)
         of_value, of_locations, of_weights = (
             gradient if needed else None for gradient, needed in zip(found, needs, strict=True)
         )
         return None, of_value, None, None, of_locations, of_weights, None, None
+
+
+def _is_left_alone(*tensors):
+    """Whether nobody wants to see a backward pass of these, nor gradients of its gradients: it may leave out
+    the dispatcher, as a forward pass may."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    return is_plain(*tensors) and not is_legacy_batchedtensor(tensors[0])  # as of torch.autograd.functional
 
 
 def on_gpu(*arguments):

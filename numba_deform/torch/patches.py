@@ -1,12 +1,12 @@
 """This operator in place of a library's own: ``with numba_deform.torch.patch("transformers"): ...``."""
 
 import importlib
-import importlib.abc
-import importlib.machinery
 import importlib.util
 import inspect
 import sys
+import warnings
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import FunctionType, ModuleType
 
 import torch
@@ -19,7 +19,8 @@ from . import contracts
 class Library:
     """What a library calls its operator.
 
-    package    its modules are this one and those in it; "" for code that is no package, where all are looked at
+    package    its modules are this one and those in it, and in PACKAGE_modules, where transformers puts remote
+               code; "" for code that is no package, where all are looked at
     names      the function or class of each name, wherever a module defines it -> what takes its place
     extension  a compiled module, and what takes the place of the functions in it
     stand_in   whether the extension may be missing: the patch provides one then"""
@@ -62,6 +63,9 @@ LIBRARIES = {
     "mask2former": ORIGINAL,
     "detrex": Library("detrex", FUNCTION),
     "groundingdino": Library("groundingdino", FUNCTION),
+    "ultralytics": Library(
+        "ultralytics", {"multi_scale_deformable_attn_pytorch": contracts.without_starts}
+    ),
     "rfdetr": Library("rfdetr", {"ms_deform_attn_core_pytorch": contracts.deformable_core}),
     "rt-detr": CORE_FUNCTIONS,
     "d-fine": CORE_FUNCTIONS,
@@ -81,12 +85,13 @@ def patch(library):
     TorchScript's exporter and torch.jit.script are refused; for TensorRT and ExecuTorch, which have no such
     operator, see ``numba_deform.torch.decompositions``.
 
-    It holds for the whole process, for modules that are imported already and for those imported later, and for
-    models that exist already. What ``torch.compile`` has compiled, of whatever model, is compiled again. At the
-    end everything is as it was:
+    It holds for the whole process, for modules imported already and for those loaded later, by name, by
+    path or as remote code, and for models that exist already. What ``torch.compile`` has compiled, of whatever
+    model, is compiled again. At the end everything is as it was:
 
-        with numba_deform.torch.patch("transformers"):
+        with numba_deform.torch.patch("transformers") as p:
             model(**inputs)
+        print(p)  # what it replaced; a patch that ends and has replaced nothing warns
 
     or ``p = patch("transformers")`` and later ``p.undo()``. Patches may be nested, repeated, and undone in any
     order. Raises OperatorError for a name that is not known, ImportError for a library that is not there."""
@@ -96,17 +101,19 @@ def patch(library):
 class Patch:
     """This operator stands in for a library's own, until ``undo()`` or the end of a ``with``.
 
-    places  the names of what is replaced now"""
+    places    the names of what is replaced now
+    replaced  of all that it has replaced"""
 
     def __init__(self, library):
         if library not in LIBRARIES:
             raise OperatorError(f"library={library}: it must be one of {', '.join(LIBRARIES)}")
         self.name, self.library = library, LIBRARIES[library]
-        self.places, self._put, self._depth = [], [], 0
+        self.places, self.replaced, self._put, self._depth = [], [], [], 0
         self._apply()
 
     def __repr__(self):
-        return f"<patch of {self.name}: {', '.join(self.places) or 'nothing'}>"
+        names = ", ".join(dict.fromkeys(self.replaced)) or "nothing"
+        return f"<patch of {self.name}, which {'replaces' if self in _patches else 'has replaced'} {names}>"
 
     def __enter__(self):
         if self not in _patches:
@@ -123,8 +130,11 @@ class Patch:
         """Everything as it was before; nothing if that is so already."""
         if self in _patches:
             _patches.remove(self)
-        if not _patches and _FINDER in sys.meta_path:
-            sys.meta_path.remove(_FINDER)
+            if not self.replaced:
+                names = ", ".join(self.library.names)
+                where = f"of {self.library.package}" if self.library.package else "that was loaded"
+                told = f"patch({self.name!r}) has replaced nothing: no module {where} defines {names}"
+                warnings.warn(told, stacklevel=2)
         while self._put:
             _take_back(self._put.pop())
         if self.places:
@@ -141,8 +151,7 @@ class Patch:
         try:
             self._replace_extension()
             _patches.append(self)
-            if _FINDER not in sys.meta_path:
-                sys.meta_path.insert(0, _FINDER)
+            self._put.append(_put(SourceFileLoader, "exec_module", _watched(SourceFileLoader.exec_module)))
             for module in list(sys.modules.values()):
                 self.look_at(module)
             if self.places:
@@ -154,7 +163,8 @@ class Patch:
     def look_at(self, module):
         """Replace what the module defines, if it is the library's."""
         name, package = getattr(module, "__name__", ""), self.library.package
-        if not isinstance(module, ModuleType) or package and not f"{name}.".startswith(f"{package}."):
+        of_package = not package or name.partition(".")[0] in (package, f"{package}_modules")
+        if not isinstance(module, ModuleType) or not of_package:
             return
         for wanted, contract in self.library.names.items():
             found = vars(module).get(wanted)
@@ -179,11 +189,12 @@ class Patch:
                     f"patch({self.name!r}) needs {name}, which cannot be imported: {error}"
                 ) from error
             sys.modules[name] = module = _stand_ins.setdefault(name, ModuleType(name))
-            module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+            module.__spec__ = ModuleSpec(name, None)
         self._replace(module, name, **functions)
 
     def _replace(self, holder, place, **attributes):
         self.places.append(place)
+        self.replaced.append(place)
         for name, new in attributes.items():
             self._put.append(_put(holder, name, new))
 
@@ -239,25 +250,15 @@ def _forget_compiled():
         torch.compiler.reset()
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Lets the other finders find modules written in Python, and has patches look at them once they ran."""
+def _watched(run):
+    """``exec_module`` of modules written in Python, however they are loaded, which has patches look at them."""
 
-    def find_spec(self, name, path, target=None):
-        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
-        if spec and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-            run = spec.loader.exec_module
+    def exec_module(loader, module):
+        run(loader, module)
+        for each in list(_patches):
+            each.look_at(module)
 
-            def exec_module(module):
-                run(module)
-                for each in list(_patches):
-                    each.look_at(module)
-
-            spec.loader.exec_module = exec_module
-        return spec
-
-
-_FINDER = _Finder()
+    return exec_module
 
 
 def _is_there(package):

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.autograd import forward_ad  # noqa: E402
 
+import numba_deform.torch  # noqa: E402
 from numba_deform import OperatorError  # noqa: E402
 from numba_deform.torch import ms_deform_attn  # noqa: E402
 
@@ -170,3 +171,38 @@ def test_levels_cannot_be_mapped():
         torch.func.vmap(
             lambda s: torch.ops.numba_deform.ms_deform_attn(value, s, torch.tensor([0, 6]), locations, weights)
         )(shapes)
+
+
+class Other(torch.Tensor):
+    """A tensor of somebody who wants to see what is done with it."""
+
+
+GIVEN = {
+    "plain": lambda given: (given, {}),
+    "for gradients of gradients": lambda given: (given, {"create_graph": True}),
+    "several": lambda given: (torch.stack([given, given]), {"is_grads_batched": True}),
+    "negative": lambda given: (torch._neg_view(-given), {}),
+    "of a subclass": lambda given: (given.as_subclass(Other), {}),
+}
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_plain_backward_pass_alone_leaves_out_the_dispatcher(kind, monkeypatch):
+    dispatched, operator = [], numba_deform.torch.operator
+    backward = operator.BACKWARD_LISTS
+    monkeypatch.setattr(operator, "BACKWARD_LISTS", lambda *given: dispatched.append(0) or backward(*given))
+    learning = [tensor.requires_grad_() for tensor in drawn()]
+    out = call(*learning)
+    wanted = torch.autograd.grad(out, learning, torch.ones_like(out), retain_graph=True)
+    assert not dispatched
+    given, options = GIVEN[kind](torch.ones_like(out))
+    found = torch.autograd.grad(out, learning, given, **options)
+    assert len(dispatched) == (kind != "plain")
+    for one, right in zip(found, wanted, strict=True):
+        assert torch.allclose(one[-1] if kind == "several" else one, right)
+
+
+def test_negative_views_of_inputs():
+    """They lie in memory with the other sign."""
+    value, locations, weights = drawn()
+    assert torch.equal(call(torch._neg_view(-value), locations, torch._neg_view(-weights)), call(*drawn()))

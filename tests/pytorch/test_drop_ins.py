@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import sys
 import textwrap
+import warnings
 from contextlib import ExitStack
 from types import ModuleType
 
@@ -23,7 +24,7 @@ from numba_deform.torch import contracts, ms_deform_attn, patch  # noqa: E402
 SHAPES = [(5, 4), (2, 3)]
 STARTS = [0, 20]
 INDEX = torch.tensor(SHAPES), torch.tensor(STARTS)
-EXTENSION = "MultiScaleDeformableAttention"
+EXTENSION, FIRST = "MultiScaleDeformableAttention", "deformable_attention_core_func"
 
 CORE = '''
     import torch
@@ -195,6 +196,45 @@ def test_modules_that_are_imported_later(write, calls):
         assert is_ours(module, calls)
     assert not is_ours(module, calls) and sys.meta_path == finders
     assert not is_ours(core(write, "nd_folder.latest"), calls)
+
+
+def test_modules_that_are_loaded_by_path(write, calls):
+    """As files of a repository that is no package, and the remote code of a model."""
+    for library, name in (("rt-detr", "nd_by_path"), ("transformers", "transformers_modules.nd.nd_remote")):
+        function = "multi_scale_deformable_attention" if library == "transformers" else FIRST
+        write("nd_file", CORE.format(name=function))
+        pytest.importorskip("transformers") if library == "transformers" else None
+        before = importlib.machinery.SourceFileLoader.exec_module
+        with patch(library) as p:
+            spec = importlib.util.spec_from_file_location(name, importlib.util.find_spec("nd_file").origin)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            vars(module)[function](drawn()[0], SHAPES, *drawn()[1:])
+            assert len(calls) == 1 and f"{name}.{function}" in p.places
+        vars(module)[function](drawn()[0], SHAPES, *drawn()[1:])
+        assert len(calls) == 1 and importlib.machinery.SourceFileLoader.exec_module is before
+        calls.clear()
+
+
+def test_what_was_replaced_is_told_and_nothing_is_warned_of(write):
+    module = core(write)
+    with warnings.catch_warnings(action="error"), patch("rt-detr") as p:
+        assert repr(p) == f"<patch of rt-detr, which replaces {module.__name__}.{FIRST}>"
+    assert repr(p) == f"<patch of rt-detr, which has replaced {module.__name__}.{FIRST}>"
+    write("ultralytics.nd_empty", "")()
+    p = patch("ultralytics")
+    words = "^patch.'ultralytics'. has replaced nothing: no module of ultralytics defines multi_scale_deform"
+    with pytest.warns(UserWarning, match=words) as caught:
+        p.undo()
+    assert caught[0].filename == __file__ and repr(p) == "<patch of ultralytics, which has replaced nothing>"
+
+
+def test_ultralytics(write, calls):
+    name = "multi_scale_deformable_attn_pytorch"
+    module, inputs = write("ultralytics.nd_utils", CORE.format(name=name))(), drawn()
+    with patch("ultralytics"):
+        found = gradients(lambda value, *rest: vars(module)[name](value, SHAPES, *rest), inputs)
+    assert same(found, gradients(own, inputs), 0) and len(calls) == 1
 
 
 def test_a_decorated_function(write, calls):

@@ -1,6 +1,9 @@
 """torch.ops.numba_deform on the CPU: values, gradients, and what PyTorch's own checks say."""
 
 import itertools
+import subprocess
+import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -436,3 +439,20 @@ def test_a_gradient_of_another_shape_is_refused():
     for shape in ((2, 3, 7), (3, 2, 8), (2, 3, 2, 4), (1,)):
         with pytest.raises(OperatorError, match=r"^grad_out has shape .* the output's, \(2, 3, 8\)"):
             backward(torch.ones(shape), inputs[0], *LISTS, *inputs[1:])
+
+
+def test_where_no_directory_can_be_written():
+    """Neither the package's nor the user's: machine code is not kept, which is said."""
+    program = """
+        import warnings
+        import torch
+        from numba.core.caching import CacheImpl
+        CacheImpl._locator_classes = []
+        with warnings.catch_warnings(record=True) as caught:
+            from numba_deform.torch import ms_deform_attn
+        assert "each process compiles anew, unless NUMBA_CACHE_DIR names a directory" in str(caught[0].message)
+        value, weights = torch.ones(1, 4, 1, 4), torch.ones(1, 1, 1, 1, 1)
+        out = ms_deform_attn(value, [[2, 2]], None, torch.full((1, 1, 1, 1, 1, 2), 0.5), weights)
+        assert out.tolist() == [[[1.0] * 4]]
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=300)

@@ -54,10 +54,10 @@ full = pytest.mark.full
 @pytest.mark.parametrize(
     ("dtype", "channels", "arithmetic"),
     [
-        ("float16", 32, "packed"), ("float32", 16, "auto"),
+        ("float16", 32, "packed"), ("float32", 16, "auto"), ("bfloat16", 32, "packed"),
         *(pytest.param(*more, marks=full) for more in (
-            ("float16", 32, "fp32"), ("float16", 64, "packed"), ("bfloat16", 32, "auto"),
-            ("bfloat16", 64, "auto"), ("float32", 32, "auto"),
+            ("float16", 32, "fp32"), ("float16", 64, "packed"), ("bfloat16", 32, "fp32"),
+            ("bfloat16", 64, "packed"), ("float32", 32, "auto"),
         )),
     ],
 )  # fmt: skip

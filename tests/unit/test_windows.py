@@ -569,11 +569,11 @@ def test_pixels_of_other_sizes_are_refused(channels, dtype, size):
 )
 def test_pixels_of_64_or_128_bytes_are_taken(channels, dtype):
     config = Window().resolve(Constants(4, 4, channels, dtype))
-    assert config.arithmetic == ("packed" if dtype == "float16" else "fp32")
+    assert config.arithmetic == ("fp32" if dtype == "float32" else "packed")
     assert config.threads == 32 * 20
 
 
-def test_packed_sums_are_for_fp16():
+def test_packed_products_are_of_16_bits():
     with pytest.raises(ConfigError) as caught:
         Window(arithmetic="packed").resolve(Constants(4, 4, 32, "float32"))
     assert caught.value.field == "arithmetic"

@@ -14,7 +14,6 @@ from ...device.memory import dynamic_bytes
 from ...engines.suggestions import closest
 from ...engines.tensormap import L2_PROMOTIONS
 from ..problem import ConfigError
-from .accumulate import ARITHMETIC
 from .lanes import lane_layout
 
 
@@ -60,9 +59,9 @@ def with_arithmetic(config, constants):
     """The configuration with its arithmetic chosen, which must exist for the type."""
     kind = config.arithmetic
     if kind == "auto":
-        kind = "packed" if constants.dtype == "float16" else "fp32"
-    if (constants.dtype, kind) not in ARITHMETIC:
-        raise ConfigError("arithmetic", kind, "packed products exist for float16 only")
+        kind = "packed" if constants.dtype in config.packed else "fp32"
+    if kind == "packed" and constants.dtype not in config.packed:
+        raise ConfigError("arithmetic", kind, f"packed products exist here for {', '.join(config.packed)} only")
     return dataclasses.replace(config, arithmetic=kind)
 
 
@@ -72,12 +71,14 @@ class Rows:
 
     lanes       lanes that share a row (1 .. 32)
     min_blocks  blocks that should fit on an SM, which caps the registers; 0 leaves it open
-    arithmetic  ``packed`` fp16 products, ``fp32``, or ``auto``: packed for float16
+    arithmetic  ``packed`` products, ``fp32``, or ``auto``: packed where there are such
     """
 
     lanes: int = 8
     min_blocks: int = 0
     arithmetic: str = "auto"
+
+    packed = ("float16",)  # that of bf16 wants all lanes of a warp at each sample
 
     def __post_init__(self):
         power_of_two(self, "lanes", 1, 32)

@@ -34,7 +34,7 @@ class RowParts(NamedTuple):
 
     place: object  # (thread) -> Place
     new_sums: object  # () -> Sums, all zero
-    clear: object  # (sums): zero again
+    clear: object  # (sums): zero again; ``partial`` is as it started
     new_raw: object  # () -> Raw, empty
     # (locations, weights, row, r, place, raw) -> (level, mine): reads this lane's run of round r; not
     # ``mine``: all samples are through, weights are 0
@@ -45,27 +45,26 @@ class RowParts(NamedTuple):
 
 
 @functools.cache
-def sum_parts(words, chunks):
-    """``new_sums`` and ``clear`` of :class:`RowParts` for so many chunks of so many fp32 sums."""
-    SUMS, PARTIAL = words * chunks, 4 * chunks
+def sum_parts(arithmetic, chunks):
+    """``new_sums`` and ``clear`` of :class:`RowParts` for so many chunks of an Arithmetic."""
+    SUMS, PARTIAL, start = arithmetic.words * chunks, 4 * chunks, arithmetic.start
 
     @cuda.jit(device=True, forceinline=True)
-    def zero(sums, partial):
+    def zero(sums):
         for i in range(SUMS):
             sums[i] = float32(0)
-        for i in range(PARTIAL):
-            partial[i] = uint32(0)
 
     @cuda.jit(device=True, inline="always")
     def new_sums():
         sums = cuda.local.array(SUMS, float32)
         partial = cuda.local.array(PARTIAL, uint32)
-        zero(sums, partial)
+        zero(sums)
+        start(partial)
         return Sums(sums, partial)
 
     @cuda.jit(device=True, forceinline=True)
     def clear(sums):
-        zero(sums.sums, sums.partial)
+        zero(sums.sums)
 
     return new_sums, clear
 
@@ -116,7 +115,7 @@ def row_parts(config, constants):
     new_raw, load_run, unpack = run_parts(layout.run, *dtypes)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     store, SUMS = arithmetic.store, arithmetic.words * layout.chunks_per_lane
-    new_sums, clear = sum_parts(arithmetic.words, layout.chunks_per_lane)
+    new_sums, clear = sum_parts(arithmetic, layout.chunks_per_lane)
 
     @cuda.jit(device=True, inline="always")
     def place(thread):

@@ -129,9 +129,8 @@ def _adding(config, constants, runs_of):
             offset = column + chunk_of(place, c, layout) * 16
             top = uint32(tile + uint32(offset))
             upper = ld_shared_v4(top)
-            arithmetic.add(sums.sums, sums.partial, c, upper, up)
             lower = ld_shared_v4(uint32(top + uint32(stage.pitch)))
-            arithmetic.add(sums.sums, sums.partial, c, lower, down)
+            arithmetic.add(sums.sums, sums.partial, c, upper, up, lower, down)
             if DEBUG:
                 if dump != 0:
                     here = dump + uint64(offset)

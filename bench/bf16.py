@@ -1,0 +1,104 @@
+"""Windows and plain loads in bf16, by fp32 products and by packed ones, beside fp16: microseconds of the GPU.
+
+    python bench/bf16.py --out bench/results/bf16.json
+
+A row is a workload with near samples, local(2), or with samples anywhere. Times are medians of graphs of 5
+launches, which take turns; ``to_float16`` is the median of a round's ratios to fp16 with locations of the same
+type, float32. Locations in fp16, as those of fp16 are in the other benches, are half the bytes. Errors are
+relative to float64, of some rows. ``direct`` and ``window`` alone: which one ``auto`` takes follows from their
+cycles (attention/auto.py). Needs PyTorch and a GPU.
+"""
+
+import argparse
+import functools
+import statistics
+from pathlib import Path
+
+import torch
+from auto_loop import replayed
+
+from numba_deform import ms_deform_attn, preset
+from numba_deform.engines.gpu.device import find_gpu
+from numba_deform.measure import record
+
+WORKLOADS = "detr-encoder", "detr-encoder-b4", "mask2former", "bevformer-temporal", "seeds"
+KINDS = [("float16", "packed", "float16"), ("float16", "packed", "float32"), ("bfloat16", "fp32", "float32"),
+         ("bfloat16", "packed", "float32"), ("bfloat16", "packed", "bfloat16")]  # fmt: skip
+BESIDE = "float16_packed_float32"
+ROWS, IN_A_GRAPH = 256, 5
+
+
+@functools.lru_cache(maxsize=1)
+def inputs_of(name, pattern, seed):
+    """(levels, value, locations, weights), tensors of float32 on the GPU."""
+    inputs = preset(name, dtype="float32", pattern=pattern).generate(seed)
+    arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
+    return (inputs.spatial_shapes, inputs.level_start_index), *(torch.from_numpy(a).cuda() for a in arrays)
+
+
+class Call:
+    """One kind of call, captured."""
+
+    def __init__(self, inputs, variant, dtype, arithmetic, location_dtype):
+        self.index, value, locations, weights = inputs
+        dtype = getattr(torch, dtype)
+        self.given = value.to(dtype), locations.to(getattr(torch, location_dtype)), weights.to(dtype)
+        self.out = self.given[0].new_empty(*locations.shape[:2], value.shape[2] * value.shape[3])
+
+        def call():
+            value, *samples = self.given
+            ms_deform_attn(value, *self.index, *samples, variant, out=self.out, arithmetic=arithmetic)
+
+        call()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for _ in range(IN_A_GRAPH):
+                call()
+
+    def error(self):
+        """Of some rows of the first batch item, beside PyTorch's grid_sample in float64."""
+        rows = slice(0, None, max(1, self.out.shape[1] // ROWS))
+        value, locations, weights = (tensor[0].double() for tensor in self.given)
+        shapes, starts = (index.tolist() for index in self.index)
+        exact = 0
+        for level, ((height, width), start) in enumerate(zip(shapes, starts, strict=True)):
+            plane = value[start : start + height * width].permute(1, 2, 0).unflatten(2, (height, width))
+            grid = 2 * locations[rows, :, level].transpose(0, 1) - 1
+            found = torch.nn.functional.grid_sample(plane, grid, align_corners=False)
+            exact = exact + (found * weights[rows, :, level].transpose(0, 1).unsqueeze(1)).sum(-1)
+        exact = exact.permute(2, 0, 1).flatten(1)
+        return float((self.out[0, rows].double() - exact).norm() / exact.norm())
+
+
+def row_of(name, variant, pattern, rounds, seed):
+    inputs = inputs_of(name, pattern, seed)
+    calls = {"_".join(kind): Call(inputs, variant, *kind) for kind in KINDS}
+    times = {kind: [] for kind in calls}
+    for turn in range(1 + rounds):
+        for kind in calls if turn % 2 else reversed(calls):
+            times[kind].append(replayed(calls[kind].graph, IN_A_GRAPH))
+    row = {"workload": name, "variant": variant, "pattern": pattern}
+    for kind, found in times.items():
+        ratios = [own / other for own, other in zip(found[1:], times[BESIDE][1:], strict=True)]
+        row |= {f"{kind}_us": statistics.median(found[1:]), f"{kind}_to_float16": statistics.median(ratios),
+                f"{kind}_error": calls[kind].error()}  # fmt: skip
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workloads", nargs="*", default=WORKLOADS)
+    options = parser.parse_args()
+    gpu, rows = find_gpu(), []
+    for name in options.workloads:
+        for variant, pattern in (("window", "local(2)"), ("direct", "local(2)"), ("direct", "uniform")):
+            rows.append(row_of(name, variant, pattern, options.rounds, options.seed))
+            print({k: round(v, 5) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)
+            record.write(options.out, gpu, rows, unit="us")
+
+
+if __name__ == "__main__":
+    main()
