@@ -42,6 +42,8 @@ FAULTS = {
                                 "MissingInitFence|MissingProxyFence"),
     "no fence before a store": (r"fence\.proxy\.async[.\w:]*;", "", "MissingProxyFence"),
     "no fence before a refill": (r"fence\.proxy\.async[.\w:]*;", "", "MissingRefillFence"),
+    "an answer is taken for yes": (r"(query_cancel\.is_canceled\.pred\.b128 +(\w+), *\w+;)",
+                                   r"\1 setp.eq.u32 \2, 0, 0;", "CancelMisuse"),
     "an arrival is left out": (r"^\s*(?:@\S+\s+)?mbarrier\.arrive\.shared[.\w:]* *[^;]*;", "",
                                "MissingArrivals"),
     "no wait for a product": (r"wgmma\.wait_group\.sync\.aligned +0;", "", "AccumulatorInFlight|RefillRace|"
@@ -205,8 +207,13 @@ PROGRAMS += (
             "deepseek-ai/DeepGEMM", GEMM_COMMIT, ("deep_gemm/include",),
             ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include", "-I{cutlass}/include",
              SM100), (OWN_LANES,), ("store-at-exit",)),
-    Program("CUTLASS GEMM with clusterlaunchcontrol", "cutlass_gemm_sm100.cu", (), real_bugs.CUTLASS, "7107b0553",
-            ("include", "tools/util/include"), (*real_bugs.CUTE, SM100), waive=("one-per-warp", "store-at-exit")),
+    Program("CUTLASS GEMM with clusterlaunchcontrol", "cutlass_gemm_sm100.cu",
+            (*TENSOR, UNDONE, *(("a wait is left out", n) for n in (13, 16, 18, 20)),
+             *(("an answer is taken for yes", n) for n in (0, 1, 2, 4)),
+             *(("no fence before a refill", n) for n in (1, 2, 4)), RING[2], RING[3],
+             ("no fence before a store", -1)), real_bugs.CUTLASS, "7107b0553",
+            ("include", "tools/util/include"), (*real_bugs.CUTE, SM100),
+            waive=("one-per-warp", "store-at-exit")),
 )  # fmt: skip
 
 
@@ -380,10 +387,12 @@ MissingProxyFence: threads store its tiles, and no `fence.proxy.async` comes bef
 with that fence. The second takes one step: with more it is a MissedPhase, since nothing keeps the warps that
 only wait within a phase of the one that goes on.
 
-TransformerEngine's kernel, the two of ThunderKittens and `sm100_bf16_gemm` of DeepGEMM are for Blackwell as
-well; our programs compare what they leave with sums in float64. DeepGEMM's warps all read tensor memory from
-lane 0 on, and say that the hardware puts in their own lanes; by PTX's text that is a BadTensorOperand, so that
-it runs here with their own. ThunderKittens' level 06 is a MissedPhase: in it, too, warps only wait.
+TransformerEngine's kernel, the two of ThunderKittens, `sm100_bf16_gemm` of DeepGEMM and CUTLASS' GEMM whose
+tile scheduler is `clusterlaunchcontrol` are for Blackwell as well; our programs compare what they leave with
+sums in float64. In the last, the first block does all six tiles under seed 0, and two blocks share them under
+seed 1. DeepGEMM's warps all read tensor memory from lane 0 on, and say that the hardware puts in their own
+lanes; by PTX's text that is a BadTensorOperand, so that it runs here with their own. ThunderKittens' level 06
+is a MissedPhase: in it, too, warps only wait.
 
 ## The same programs on a GPU
 
