@@ -18,6 +18,8 @@ ROWS += [(f"setp.{how}.{kind}", (kind, kind), "pred", "") for kind in ("u32", "s
          for how in ("eq", "ne", "lt", "ge", *(("equ", "neu", "ltu", "num", "nan") if kind[0] == "f" else ()))]
 ROWS += [(f"cvt.{name}", (name.split(".")[-1],), name.split(".")[-2], "") for name in CONVERSIONS
          if name != "rn.f16.f32"]  # of what is no number, which the interpreter alone knows the bits of
+ROWS += [("add.rn.f32.bf16", ("bf16", "f32"), "f32", ""), ("fma.rn.f32.f16", ("f16", "f16", "f32"), "f32", ""),
+         ("max.NaN.f32", ("f32",) * 3, "f32", ""), ("add.rn.f32x2", ("b64", "b64"), "b64", "")]  # fmt: skip
 TURNS = 12  # all rows are in so many kernels; one of them in the default tests
 
 
@@ -84,6 +86,13 @@ def test_rows_of_the_table(turn):
             nans = np.isnan(a.astype(float)) & np.isnan(b.astype(float))
         same = (a.view(f"u{size_of(result)}") == b.view(f"u{size_of(result)}")) | nans
         assert same.all(), (opcode, literals, [(i, a[i], b[i]) for i in np.flatnonzero(~same)[:3]])
+
+
+def test_halves_are_computed_in_place():
+    rows = [("cvt.f32.f16", ("f16",), "f32", ""), ("mul.rn.f16x2", ("f16x2",) * 2, "f16x2", "")]
+    made, operands, size = kernel(rows)
+    report = nd.simulate(made, 1, LANES, [operands, np.zeros(size, np.uint8)], compiled=True)
+    assert report.compiled, report.why_interpreted
 
 
 def test_what_has_no_machine_code_says_why(monkeypatch):

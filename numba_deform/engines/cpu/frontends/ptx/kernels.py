@@ -14,7 +14,6 @@ from numba import types
 
 from .....device.memory import shared_address
 from ....launches import Launchable
-from ...memory.scalars import passing_on
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
 from .demangling import unmangled, with_arguments
@@ -39,10 +38,8 @@ def names():
     """What the Python text of a kernel may name: the functions of ``operations``, and intrinsics."""
     found = {p.intrinsic.__name__: p.intrinsic for group in intrinsics.patterns().values() for p in group}
     for name, value in intrinsics.all_intrinsics():
-        if name in EXTRA or name.startswith("tensormap_replace_"):
+        if name in EXTRA or ROUNDED.fullmatch(name) or name.startswith("tensormap_replace_"):
             found[name] = value
-        elif ROUNDED.fullmatch(name):
-            found[name] = passing_on(value)
     return {**found, **FUNCTIONS, "shared_address": shared_address, "float32": np.float32,
             "uint8": types.uint8, "float": float, "int": int, "bool": bool, "abs": abs,
             "copysign": lambda x, y: np.copysign(x, y)}  # fmt: skip

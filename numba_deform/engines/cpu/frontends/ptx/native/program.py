@@ -8,7 +8,7 @@ from ......compiler.outline import FOR_CPU, Outline
 from ......compiler.rewrite import REBUILT, all_names
 from ......device.ptx import Intrinsic
 from ....machine.program import Program
-from ....memory.scalars import start_of
+from ....memory.scalars import passing_on, start_of
 from ....native.codegen.coroutine import Coroutine
 from ....reports.call_sites import KERNEL
 from ...threads import Threads, inside
@@ -38,8 +38,11 @@ class PtxProgram(Program):
 
 
 def _bound(value, held=()):
-    """What a name of the text stands for in one execution."""
-    return inside(value.model) if isinstance(value, Intrinsic) else dict(held).get(id(value), value)
+    """What a name of the text stands for in one execution; arithmetic takes undefined numbers, too."""
+    if not isinstance(value, Intrinsic):
+        return dict(held).get(id(value), value)
+    model = inside(value.model)
+    return passing_on(model) if value.model.__module__.endswith(".half2") else model
 
 
 class _Outline(Outline):
