@@ -81,7 +81,7 @@ CASES = {
     "rows_of_128": (1, 16, 1, lambda at, a, b, d: np.where(ROWS[:, None] % 32 < 16, low_rows(d), np.nan)),
     **dict.fromkeys(("relaxed", "no_fence_after", "no_fence_before"), (5, 16)),
     "relaxed_numbers": (1, 16, 1, lambda at, a, b, d: d[0, :, 0].sum(keepdims=True)),
-    "holes": (3, 16), "two_issuers": (2, 32), "one_wait": (3, 16), "cluster_scope": (3, 16),
+    "one_fence": (2, 16), "holes": (3, 16), "two_issuers": (2, 32), "one_wait": (3, 16), "cluster_scope": (3, 16),
     **dict.fromkeys(("bare_commit", "many_commits", "polls", "issuer_waits", "elected"), (1, 64)),
     "handed_on": (1, 32), "freed_beside_products": (2, 16), "freed_after_use": (1, 16, 1, twice),
     "over_themselves": (2, 16, 1, lambda at, a, b, d: of_halves(d[0, :, :16]) @ b[1].T),
