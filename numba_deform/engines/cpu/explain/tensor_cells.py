@@ -46,7 +46,7 @@ def cells_in_flight(access, before, verb, replaced=None):
         same = issuer.warp == thread.warp
         where = "between the two" if same else "in that warp behind it, and meet that warp, before this"
         cure = f"Call {wait} {where}."
-    elif access.kind == before.kind == "mma" and not near:
+    elif access.kind == before.kind == "mma" and thread.block is not issuer.block:
         cure = "One of the two blocks issues the products of a pair: have the other only load and wait."
     elif access.kind == "mma" and before.site == access.site and issuer is not thread:
         cure = "Let one thread issue it, say that of elect.sync: each that executes it issues a product."
