@@ -339,8 +339,8 @@ ret;
     with pytest.raises(faults.KernelError) as caught:
         run(nd.from_ptx(text.replace("FAULT", "trap;"))["k"], out, block=1)
     assert caught.value.where == "two.cu:3"
-    with pytest.raises(ValueError, match=r"^two.cu:3: fence.acquire.gpu is not .*\(line 9 of the PTX\)"):
-        nd.from_ptx(text.replace("FAULT", "fence.acquire.gpu;"))["k"]
+    with pytest.raises(ValueError, match=r"^two.cu:3: discard.global.L2 .* is not .*\(line 9 of the PTX\)"):
+        nd.from_ptx(text.replace("FAULT", "discard.global.L2 [x], 128;"))["k"]
 
 
 @pytest.mark.parametrize("declared, static, placed", [

@@ -553,3 +553,24 @@ extern "C" __global__ void __launch_bounds__(192) relaxed(const char* a, const c
     }
     END(128)
 }
+
+// One fence of tcgen05 for two relaxed waits.
+extern "C" __global__ void __launch_bounds__(192) one_fence(const char* a, const char* b, float* out) {
+    RING
+    START(128, 1, 128)
+    PRODUCE(2)
+    if (threadIdx.x == 160) {
+        EACH(tile, 2) {
+            wait(&full[tile], 0);
+            multiply(d + tile * 64, address(left[tile]), address(right[tile]), 0);
+            commit(&ready[tile]);
+        }
+    } else if (warp < 4) {
+        wait_relaxed(&ready[0], 0);
+        wait_relaxed(&ready[1], 0);
+        after();
+        EACH(tile, 2) take(rows + tile * 64, out + (tile * 128 + threadIdx.x) * 64);
+        before();
+    }
+    END(128)
+}

@@ -2,14 +2,24 @@
 they order by ``tcgen05.fence::before_thread_sync`` before the arrival and ``::after_thread_sync`` behind the
 wait (PTX 9.7.16.6.4)."""
 
+import numpy as np
+
 from ... import faults
-from ..memory.vector_clocks import raise_to
+from ..memory.vector_clocks import merged, raise_to
+
+
+def _of_pipes(clocks, block):
+    """Of clocks of a block those of its Pipes of tensor memory."""
+    pipes = block.tensor_memory.pipes.values() if block.tensor_memory else ()
+    entries, kept = [p.component for p in pipes if p.component < clocks.shape[1]], np.zeros_like(clocks)
+    kept[:, entries] = clocks[:, entries]
+    return kept
 
 
 def _pipes(thread):
-    """What a thread knows of the Pipes of tensor memory: {entry in the clocks: number}."""
-    memory = thread.block.tensor_memory
-    return {pipe.component: thread.seen[pipe.component] for pipe in memory.pipes.values()} if memory else {}
+    """What a thread knows of the Pipes of tensor memory: clocks of its block, and of others."""
+    others = {key: _of_pipes(c, key[1] if isinstance(key, tuple) else key) for key, c in thread.foreign.items()}
+    return _of_pipes(thread.clocks, thread.block), others
 
 
 def fence_before(thread):
@@ -17,8 +27,9 @@ def fence_before(thread):
 
 
 def fence_after(thread):
-    for entry, number in thread.pipes_heard.items():
-        thread.seen[entry] = max(thread.seen[entry], number)
+    if thread.pipes_heard:
+        raise_to(thread.clocks, thread.pipes_heard[0])
+        thread.learn(thread.pipes_heard[1])
 
 
 def _restore(thread, held):
@@ -30,8 +41,9 @@ def _restore(thread, held):
 def arrive(thread, barrier, arrival):
     """What ``arrival()``, an arrival by the thread, returns."""
     told, held, foreign = barrier.promise(thread, False)[1], thread.clocks.copy(), thread.foreign
-    told[0, list(thread.pipes_told)] = list(thread.pipes_told.values())
-    thread.clocks[:], thread.foreign, barrier.is_sure = told, {}, False
+    pipes, others = thread.pipes_told or (told, {})
+    raise_to(told, pipes)
+    thread.clocks[:], thread.foreign, barrier.is_sure = told, others, False
     try:
         return arrival()
     finally:
@@ -48,8 +60,12 @@ def wait(thread, barrier, look):
         cure = "Leave out .relaxed, to acquire what they bring."
         raise thread.fault(faults.InFlightRead, what, barrier, cure=cure)
     if done:
-        heard, over = _pipes(thread), barrier.promise(thread, False)[1]
+        (pipes, others), over = _pipes(thread), barrier.promise(thread, False)[1]
+        if thread.pipes_heard:
+            raise_to(pipes, thread.pipes_heard[0])
+            others = merged(others, thread.pipes_heard[1])
+        thread.pipes_heard = pipes, others
         _restore(thread, held)
-        thread.foreign, thread.pipes_heard = foreign, heard
+        thread.foreign = foreign
         raise_to(thread.clocks, over)
     return done

@@ -282,10 +282,10 @@ class TensorMemory:
                 raise self.block.explain.unwritten_cell(self, access)
             if before and not before.goes_before(access):
                 replaced = self.replaced[number] if reads else None
-                raise self.block.explain.cells_in_flight(access, before, replaced)
+                raise self.block.explain.cells_in_flight(access, before, "writes", replaced)
         for read in self.reads if writes else ():
             if read.overlaps(access) and not read.goes_before(access):
-                raise self.block.explain.cells_in_flight(access, read)
+                raise self.block.explain.cells_in_flight(access, read, "reads")
         return [n for n in numbers if n]
 
     # --- loads and stores -------------------------------------------------------------------------------

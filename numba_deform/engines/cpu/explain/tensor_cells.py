@@ -20,19 +20,17 @@ def unwritten_cell(memory, access):
     return access.thread.fault_at(faults.UninitialisedRead, what, access.site, rule=rule, cure=cure)
 
 
-def cells_in_flight(access, before, replaced=None):
-    """The fault of an access to cells that ``before`` may still be at work on. ``replaced``, if it reads what
-    that writes: (the writes before it, Pipes that have read what these wrote, its issuer's clock)."""
+def cells_in_flight(access, before, verb, replaced=None):
+    """The fault of an access to cells that ``before`` reads or writes (``verb``), perhaps still.
+    ``replaced``, if it reads what that writes: (the writes before that, Pipes that have read what these wrote,
+    its issuer's clock)."""
     thread = next((t for t in access.threads if not before.is_over(t)), access.thread)
     issuer, wait = before.thread, WAITS.get(before.kind)
-    memories = [block.tensor_memory for block in thread.block.cluster.blocks if block.tensor_memory]
-    near = issuer.block is thread.block
-    if near and replaced and access.pipe not in replaced[1] and thread.seen[issuer.tid] < replaced[2]:
-        for meant in replaced[0]:
-            if meant.is_over(thread):
-                return _written_too_early(access, before, meant)
+    writes, readers, clock = replaced or ((), (), 0)
+    if access.pipe not in readers and not thread.knows_shared(issuer.block, issuer.tid, clock):
+        if meant := next((write for write in writes if write.is_over(thread)), None):
+            return _written_too_early(access, before, meant)
     who = "it" if issuer is thread else thread.describe_tid(issuer.block, issuer.tid)
-    verb = "reads" if any(before is read for memory in memories for read in memory.reads) else "writes"
     what = f"{access.what} of cells that {who} {verb} by {before.what} at {thread.at(before.site)}"
     kind, cure = faults.TensorInFlight, None
     if wait and before.is_over(issuer):
@@ -48,13 +46,14 @@ def cells_in_flight(access, before, replaced=None):
         same = issuer.warp == thread.warp
         where = "between the two" if same else "in that warp behind it, and meet that warp, before this"
         cure = f"Call {wait} {where}."
-    elif access.kind == before.kind == "mma" and not near:
+    elif access.kind == before.kind == "mma" and thread.block is not issuer.block:
         cure = "One of the two blocks issues the products of a pair: have the other only load and wait."
     elif access.kind == "mma" and before.site == access.site and issuer is not thread:
         cure = "Let one thread issue it, say that of elect.sync: each that executes it issues a product."
     elif before.site == access.site and verb == "reads":
         cure = "Give D columns that A does not have."
-    if near and thread.pipes_heard.get(before.pipe.component, 0) >= before.number:
+    heard = thread.pipes_heard[0][0] if thread.pipes_heard and issuer.block is thread.block else ()
+    if before.pipe.component < len(heard) and heard[before.pipe.component] >= before.number:
         cure = "Put tcgen05.fence::after_thread_sync between the relaxed wait for that and this."
     elif mate := next(filter(before.is_over, access.threads), None):
         cure = f"Put __syncwarp() behind the wait of thread {mate.tid}, or let all lanes of its warp wait."

@@ -64,7 +64,7 @@ class ThreadLife(greenlet):
         self.vain = 0  # atomics in a row that have changed nothing
         self.groups = {}  # of copies, by kind: "bulk" and "cp.async"
         self.fenced = False  # whether it has executed a wgmma.fence
-        self.pipes_told, self.pipes_heard = {}, {}  # of tensor memory, see relaxed_barriers
+        self.pipes_told = self.pipes_heard = None  # of tensor memory, see relaxed_barriers
         self.attach()
 
     def attach(self):
