@@ -42,6 +42,12 @@ def test_of_other_sizes(rung, options):
     nd.simulate(getattr(blackwell, rung)(**options), landing="random")
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("rung, options", [("one_tile", {"steps": 1}), ("staged", {"stages": 1, "steps": 2})])
+def test_in_every_order(rung, options):
+    assert nd.explore(getattr(blackwell, rung)(**options)).complete
+
+
 @pytest.mark.parametrize("rung", SIZES)
 def test_machine_code(rung):
     kernel = getattr(blackwell, rung)().kernel
