@@ -241,7 +241,9 @@ drawn = [nd.timeline(blackwell.overlapped(sums=n, steps=3, down=2, across=2)) fo
 pictures.timelines(*drawn)
 
 # %% [markdown]
-# (Time is virtual here, and of Blackwell nobody has measured any: look at the order, and not at the cycles.)
+# In the upper picture warp 5, which multiplies, has to wait (hatched) after each tile until its sums have been
+# read; in the lower one it goes on, and the bars of `turns` take turns. Time is virtual here, and of Blackwell
+# nobody has measured any: look at the order, and not at the cycles.
 #
 # ## Exercise 4: how many?
 #

@@ -42,6 +42,11 @@ def test_of_other_sizes(rung, options):
     nd.simulate(getattr(blackwell, rung)(**options), landing="random")
 
 
+def test_a_timeline_says_how_products_are_over():
+    (note,) = nd.timeline(blackwell.staged(steps=2)).notes()
+    assert note.startswith("8 x tcgen05.mma.kind::f16 (128 x 64): over by its commit")
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("rung, options", [("one_tile", {"steps": 1}), ("staged", {"stages": 1, "steps": 2})])
 def test_in_every_order(rung, options):
