@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 16 · Blackwell
 #
-# *About 40 minutes. You know rings with two roles ([lesson 5](05_roles.py)), swizzles
+# *About 45 minutes. You know rings with two roles ([lesson 5](05_roles.py)), swizzles
 # ([lesson 11](11_tensor_cores.py)) and `wgmma` ([lesson 13](13_flash_attention.py)). You need no GPU.*
 #
 # **By PTX's text; never run on hardware.** No Blackwell GPU was there when this was written. The CPU engine
@@ -241,7 +241,9 @@ drawn = [nd.timeline(blackwell.overlapped(sums=n, steps=3, down=2, across=2)) fo
 pictures.timelines(*drawn)
 
 # %% [markdown]
-# (Time is virtual here, and of Blackwell nobody has measured any: look at the order, and not at the cycles.)
+# In the upper picture warp 5, which multiplies, has to wait (hatched) after each tile until its sums have been
+# read; in the lower one it goes on, and the bars of `turns` take turns. Time is virtual here, and of Blackwell
+# nobody has measured any: look at the order, and not at the cycles.
 #
 # ## Exercise 4: how many?
 #
@@ -279,6 +281,31 @@ def read(turns, turn, sums, out, row, x, pitch):
 
 # %%
 check.read(read)
+
+# %% [markdown]
+# ## Two blocks, one product
+#
+# Two blocks of a cluster may multiply together (`cta_group::2`). Each has 128 rows of A and of C, and *half*
+# of B: the tile of B is loaded once for both. One thread, in the block of even rank, issues the products of
+# both. It has to know that all four halves are there. So the loads of either block signal the barrier of the
+# even one, and its thread waits there alone. A commit, in turn, arrives in both blocks: for each has a stage
+# to fill again, and sums to read. Allocation is by a warp of each.
+
+# %%
+report = nd.simulate(blackwell.paired(steps=4))
+print(f"right: {report.copies} copies by TMA, two for each block and step")
+
+# %% [markdown]
+# ## Exercise 6: what is announced?
+#
+# A stage has 64 of k, as before, and C has 64 columns. How many bytes does block 0 announce on its *full*
+# barrier, for one stage of both blocks?
+
+# %% exercise="announced"
+announced = ...
+
+# %%
+check.announced(announced)
 
 # %% [markdown]
 # ## What the compiler makes of it

@@ -68,6 +68,7 @@ OPENINGS = {
     "flash_attention": "A score is needed once. How does it never leave the registers?",
     "profiling": "Two kernels move the same bytes. Why does one of them take longer?",
     "cuda": "This kernel is C++, and it hangs. Which bytes does it wait for, and who has promised them?",
+    "blackwell": "One thread multiplies for a whole block. Where are the sums, and who may read which of them?",
 }
 FIRST_PICTURE = re.compile(r'<div class="frames-picture".*?</svg>\s*</div>', re.S)
 

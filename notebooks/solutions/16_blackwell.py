@@ -410,3 +410,15 @@ def read(turns, turn, sums, out, row, x, pitch):
             nd.st_global_v4(at, w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3])
     nd.tcgen05_fence_before_thread_sync()
     pass
+
+# %% announced
+announced = 40960
+
+# %% announced wrong: what one block loads
+announced = 20480
+
+# %% announced wrong: a whole tile of B
+announced = 24576
+
+# %% announced wrong: counts the tile of B twice
+announced = 49152

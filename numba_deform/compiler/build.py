@@ -28,7 +28,7 @@ from .rewrite import TRACE_PARAMETERS, rebind, rewritten
 DEVICE = Path(inspect.getfile(Intrinsic)).parent  # of the functions that kernels call
 ARCHITECTURE = "sm_90a"
 # Instructions that some architectures alone have.
-ALONE = {"wgmma.": ("sm_90a",), "tcgen05.": ("sm_100a", "sm_103a", "sm_110a")}
+ALONE = {"wgmma.": ("sm_90a",)} | dict.fromkeys(("tcgen05.", ".cta_group::"), ("sm_100a", "sm_103a", "sm_110a"))
 GRID_BARRIER = "cudaCGSynchronize"  # what Numba makes of this_grid().sync(); a function of the device runtime
 i32, u32, u64 = types.int32, types.uint32, types.uint64
 

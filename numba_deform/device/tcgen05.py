@@ -30,7 +30,7 @@ import textwrap
 
 from numba import cuda, types, uint64
 
-from .ptx import cpu, intrinsic, u32, u64, void
+from .ptx import cpu, i32, intrinsic, u32, u64, void
 from .wgmma import wgmma_descriptor
 
 SHARED_DESCRIPTOR = 1 << 46  # what every descriptor of tcgen05 has, and none of wgmma's
@@ -49,12 +49,13 @@ SHAPES = {(64, 1): (8, 8), (128, 1): (16, 16), (128, 2): (32, 32), (256, 2): (32
 
 
 def tcgen05_instruction_descriptor(
-    kind, rows, columns, a=None, b=None, sums=None, *,
+    kind, rows, columns, a=None, b=None, sums=None, *, pair=False,
     transpose_a=False, transpose_b=False, negate_a=False, negate_b=False, limit=False,
 ):  # fmt: skip
     """The instruction descriptor of a product D = A B^T, a number that a kernel takes as a constant.
 
-    ``kind`` is that of the intrinsic: f16, tf32, f8f6f4, i8; ``rows`` 64 or 128, ``columns`` those of D. Types:
+    ``kind`` is that of the intrinsic: f16, tf32, f8f6f4, i8; ``rows`` 64 or 128, with ``pair`` 128
+    or 256 of both blocks together; ``columns`` those of D. Types:
     ``a`` and ``b`` f16, bf16, tf32, e4m3, e5m2, u8, s8 (left out: the first of the kind, and for ``b`` as
     ``a``), ``sums`` f32, f16, s32 (left out: the widest). ``transpose_a``, ``transpose_b``: MN-major, as
     ``trans_a`` of ``wgmma``; ``negate_a``, ``negate_b`` of floats; ``limit``: sums of integers stay at the
@@ -74,19 +75,20 @@ def tcgen05_instruction_descriptor(
     value["d"] = value.pop("sums")
     if kind == "f16" and not value["d"] and (value["a"] or value["b"]):
         raise ValueError(f"sums='f16' of a={a!r}, b={b or a!r}: sums of bf16 are f32")
-    if columns not in columns_of(kind, rows):
-        known = ", or ".join(f"{m} with {_listed(columns_of(kind, m))}" for m in (64, 128))
+    if columns not in columns_of(kind, rows, pair):
+        heights = (128, 256) if pair else (64, 128)
+        known = ", or ".join(f"{m} with {_listed(columns_of(kind, m, pair))}" for m in heights)
         raise ValueError(f"rows={rows}, columns={columns} of kind::{kind} must be {known} columns")
     if limit and kind != "i8" or (negate_a or negate_b) and kind == "i8":
         raise ValueError(f"limit={limit} is for kind::i8, and negate_a and negate_b for the others; not {kind}")
     return sum(int(number) << FIELDS[name][0] for name, number in value.items())
 
 
-def columns_of(kind, rows):
+def columns_of(kind, rows, pair=False):
     """The columns that a product of so many rows may have."""
-    if kind == "i8" and rows == 64:
+    if kind == "i8" and rows == 64 and not pair:
         return 8, 16, 24, *range(32, 257, 16)
-    least, step = SHAPES.get((rows, 1), (257, 1))
+    least, step = SHAPES.get((rows, 1 + pair), (257, 1))
     return range(least, 257, step)
 
 
@@ -171,6 +173,51 @@ def tcgen05_commit_multicast(bar, blocks):
     thread.block.cluster.commit_products(thread, bar, blocks)
 
 
+# --- by a pair of blocks (cta_group::2) ------------------------------------------------------------------
+@intrinsic(void(u32, u32))
+def tcgen05_alloc_pair(dst, columns):
+    """``tcgen05.alloc.cta_group::2.sync.aligned``: as ``tcgen05_alloc``, by a warp of each of two blocks whose
+    ranks in their cluster are 2n and 2n + 1; each waits for the other. PTX ISA 9.7.16.7.1."""
+    cpu().tcgen05_alloc(dst, columns, 2)
+
+
+@intrinsic(void(u32, u32))
+def tcgen05_dealloc_pair(address, columns):
+    """``tcgen05.dealloc.cta_group::2.sync.aligned``: as ``tcgen05_dealloc``, by a warp of each block of the
+    pair, when neither uses the columns any more. PTX ISA 9.7.16.7.1."""
+    cpu().tcgen05_dealloc(address, columns, 2)
+
+
+@intrinsic(void())
+def tcgen05_relinquish_alloc_permit_pair():
+    """``tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned``: as ``tcgen05_relinquish_alloc_permit``, in
+    both blocks. PTX ISA 9.7.16.7.1."""
+    cpu().tcgen05_relinquish(2)
+
+
+@intrinsic(void(u32))
+def tcgen05_commit_pair(bar):
+    """``tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.b64``: as ``tcgen05_commit``, of
+    products of the pair; ``bar`` may be the other block's (``mapa_shared_cluster``). PTX ISA 9.7.16.12.1."""
+    cpu().tcgen05_commit(bar, 2)
+
+
+@intrinsic(void(u32, u32))
+def tcgen05_commit_multicast_pair(bar, blocks):
+    """``tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64``: as
+    ``tcgen05_commit_multicast``, of products of the pair. PTX ISA 9.7.16.12.1."""
+    thread = cpu()
+    thread.block.cluster.commit_products(thread, bar, blocks, 2)
+
+
+@intrinsic(void(u32, u64, i32, i32, u32))
+def cp_async_bulk_tensor_2d_pair(dst, map, c0, c1, bar):
+    """``cp.async.bulk.tensor.2d.cta_group::2``: as ``cp_async_bulk_tensor_2d``, into this block, and ``bar``
+    may be that of the pair's other block (``mapa_shared_cluster``). PTX ISA 9.7.9.25.5.2."""
+    thread = cpu()
+    thread.block.cluster.tensor_load(thread, dst, map, (c0, c1), bar, None, pair=True)
+
+
 # --- products, loads and stores -----------------------------------------------------------------------
 def _made(name, signature, model, section, doc):
     """The intrinsic of a model that stands for several."""
@@ -180,19 +227,22 @@ def _made(name, signature, model, section, doc):
     return intrinsic(signature)(model)
 
 
-def _product(kind, in_tensor=False):
-    """The intrinsic of a product of that kind; ``in_tensor``: A is in tensor memory."""
+def _product(kind, in_tensor=False, group=1):
+    """The intrinsic of a product of that kind; ``in_tensor``: A is in tensor memory; ``group``: blocks."""
 
     def mma(d, a, b, descriptor, adds):
-        cpu().tcgen05_mma(kind, d, a, b, descriptor, bool(adds), in_tensor)
+        cpu().tcgen05_mma(kind, d, a, b, descriptor, bool(adds), in_tensor, (), (group,))
 
     where = "tensor memory, 8 columns at the address" if in_tensor else "shared memory, with the descriptor"
-    doc = f"""``tcgen05.mma.cta_group::1.kind::{kind}``: D = A B^T + D, or A B^T where ``adds`` is 0, of
+    doc = f"""``tcgen05.mma.cta_group::{group}.kind::{kind}``: D = A B^T + D, or A B^T where ``adds`` is 0, of
         {", ".join(KINDS[kind][1].values())}, A in {where} ``a``. D is in tensor memory at ``d``, each row in a
         lane; B in shared memory, with the descriptor ``b`` (``tcgen05_descriptor``). ``descriptor`` has types
         and size (``tcgen05_instruction_descriptor``). By ONE thread. Asynchronous: over for who has waited for
         a ``tcgen05_commit`` of that thread behind it. Products into one D follow each other."""
-    name = f"tcgen05_mma_{kind}{'_ta' * in_tensor}"
+    if group == 2:
+        doc += """ By one thread of the pair, for both blocks: each has its half of the rows of A and D, and of
+        the rows of B (D's columns), at the same places of its own shared and tensor memory."""
+    name = f"tcgen05_mma_{kind}{'_ta' * in_tensor}{'_pair' * (group == 2)}"
     return _made(name, void(u32, u32 if in_tensor else u64, u64, u32, u32), mma, "9.7.16.10.9.1", doc)
 
 
@@ -243,6 +293,11 @@ tcgen05_mma_f16, tcgen05_mma_f16_ta = _product("f16"), _product("f16", in_tensor
 tcgen05_mma_tf32, tcgen05_mma_tf32_ta = _product("tf32"), _product("tf32", in_tensor=True)
 tcgen05_mma_f8f6f4, tcgen05_mma_f8f6f4_ta = _product("f8f6f4"), _product("f8f6f4", in_tensor=True)
 tcgen05_mma_i8, tcgen05_mma_i8_ta = _product("i8"), _product("i8", in_tensor=True)
+
+tcgen05_mma_f16_pair, tcgen05_mma_f16_ta_pair = _product("f16", group=2), _product("f16", True, 2)
+tcgen05_mma_tf32_pair, tcgen05_mma_tf32_ta_pair = _product("tf32", group=2), _product("tf32", True, 2)
+tcgen05_mma_f8f6f4_pair, tcgen05_mma_f8f6f4_ta_pair = _product("f8f6f4", group=2), _product("f8f6f4", True, 2)
+tcgen05_mma_i8_pair, tcgen05_mma_i8_ta_pair = _product("i8", group=2), _product("i8", True, 2)
 
 tcgen05_ld_32x32b_x1 = _load("32x32b", 1)
 tcgen05_ld_32x32b_x2 = _load("32x32b", 2)

@@ -5,7 +5,14 @@ from numba import cuda, uint32
 from .memory import ld_shared_b32
 from .namespace import Namespace
 from .sync import warp
-from .tcgen05 import tcgen05_alloc, tcgen05_dealloc, tcgen05_relinquish_alloc_permit
+from .tcgen05 import (
+    tcgen05_alloc,
+    tcgen05_alloc_pair,
+    tcgen05_dealloc,
+    tcgen05_dealloc_pair,
+    tcgen05_relinquish_alloc_permit,
+    tcgen05_relinquish_alloc_permit_pair,
+)
 
 ALLOCATIONS = 32, 64, 128, 256, 512  # columns that can be had
 OF_ALL = "at", "free", "columns"  # what a TensorMemory has itself
@@ -16,7 +23,7 @@ class TensorMemory:
 
     They lie behind one another in one allocation, so that together they are 32, 64, 128, 256 or 512;
     ValueError for others. ``shared.init()`` has the block's first warp allocate them, and give up the permit
-    for more. In a kernel, called ``memory``:
+    for more; with ``pair=True`` those of both blocks of a pair, together. In a kernel, called ``memory``:
 
     memory.sums.at(), .at(i)   the address of the first column, of the i-th where there are several
     memory.sums.warp_at(..)    the same, in the lanes that the calling warp reaches: for tcgen05_ld and _st
@@ -27,8 +34,8 @@ class TensorMemory:
 
     alignment = bytes = 4  # of the place in shared memory that tcgen05.alloc writes the address to
 
-    def __init__(self, **parts):
-        self.parts, self.columns = {}, 0  # name -> (first column, how many each has)
+    def __init__(self, *, pair=False, **parts):
+        self.pair, self.parts, self.columns = pair, {}, 0  # name -> (first column, how many each has)
         for name, given in parts.items():
             count, columns = given if isinstance(given, tuple) and len(given) == 2 else (1, given)
             if name.startswith("_") or name in OF_ALL:
@@ -48,17 +55,20 @@ class TensorMemory:
         """A device function of an address: a warp allocates the columns, and has their address written
         ``offset`` bytes behind it."""
         FIRST, COLUMNS = offset, self.columns
+        allocate = tcgen05_alloc_pair if self.pair else tcgen05_alloc
+        relinquish = tcgen05_relinquish_alloc_permit_pair if self.pair else tcgen05_relinquish_alloc_permit
 
         @cuda.jit(device=True, forceinline=True)
         def init(start):
-            tcgen05_alloc(uint32(start + uint32(FIRST)), uint32(COLUMNS))
-            tcgen05_relinquish_alloc_permit()
+            allocate(uint32(start + uint32(FIRST)), uint32(COLUMNS))
+            relinquish()
 
         return init
 
     def functions(self, name, start, offset):
         """The Namespace for kernels; the address of the columns stands ``offset`` bytes behind ``start()``."""
         OFFSET, COLUMNS = offset, self.columns
+        deallocate = tcgen05_dealloc_pair if self.pair else tcgen05_dealloc
 
         @cuda.jit(device=True, forceinline=True)
         def at():
@@ -66,7 +76,7 @@ class TensorMemory:
 
         @cuda.jit(device=True, forceinline=True)
         def free():
-            tcgen05_dealloc(at(), uint32(COLUMNS))
+            deallocate(at(), uint32(COLUMNS))
 
         parts = {part: _functions(part, at, *place) for part, place in self.parts.items()}
         return Namespace(name, at=at, free=free, columns=COLUMNS, **parts)

@@ -99,8 +99,9 @@ class Timeline:
         others = Counter(event.barrier for event in self.unsignalled if event.end <= event.start)
         said = [f"{n} issues of {ring or 'a ring'} have no flight: no compute is known to be theirs"
                 for ring, n in self.undrawn.items()]  # fmt: skip
-        said += [f"{n} x {what}: no wait for its group was seen; the file for Perfetto has when each was issued"
-                 for what, n in others.items()]  # fmt: skip
+        for what, n in others.items():
+            why = "over by its commit" if what.startswith("tcgen05") else "no wait for its group was seen"
+            said.append(f"{n} x {what}: {why}; the file for Perfetto has when each was issued")
         if self.lost:
             said.append(f"{self.lost} warps wrote more marks than are kept; their end is missing")
         return said

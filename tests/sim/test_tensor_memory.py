@@ -26,13 +26,15 @@ ROWS, COLUMNS, ROW = 128, 32, 128  # of D; bytes of a row of A and B, which a sw
 
 # --- descriptors --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", KINDS)
-def test_instruction_descriptors_are_what_the_engine_reads(kind):
+@pytest.mark.parametrize("pair", [False, True], ids=["block", "pair"])
+def test_instruction_descriptors_are_what_the_engine_reads(kind, pair):
     sums, factors = KINDS[kind]
-    for rows in (64, 128):
-        for columns in columns_of(kind, rows):
+    for rows in (128, 256) if pair else (64, 128):
+        assert len(columns_of(kind, rows, pair)) >= 8
+        for columns in columns_of(kind, rows, pair):
             for a in factors.values():
-                word = nd.tcgen05_instruction_descriptor(kind, rows, columns, a)
-                shape = decoded(None, kind, word, How())
+                word = nd.tcgen05_instruction_descriptor(kind, rows, columns, a, pair=pair)
+                shape = decoded(None, kind, word, How(1 + pair))
                 assert (shape.rows, shape.columns, shape.form.sums) == (rows, columns, [*sums.values()][-1])
                 assert shape.transposed == shape.negated == (False, False) and not shape.limit
 
@@ -56,6 +58,8 @@ def test_an_instruction_descriptor_bit_by_bit():
     ({"rows": 96}, "rows=96, columns=64 of kind::f16 must be 64 with 8, 16 .. 256, or 128 with 16, 32"),
     ({"columns": 24}, "rows=128, columns=24"), ({"columns": 272}, "columns=272"), ({"columns": 0}, "columns=0"),
     ({"kind": "i8", "rows": 64, "columns": 40}, "columns=40 of kind::i8"),
+    ({"rows": 64, "pair": True}, "must be 128 with 32, 64 .. 256, or 256 with 32, 64 .. 256 columns"),
+    ({"rows": 256}, "rows=256"), ({"columns": 48, "pair": True}, "columns=48"),
     ({"a": "e4m3"}, "a='e4m3' of kind::f16 must be one of f16, bf16"),
     ({"kind": "tf32", "sums": "f16"}, "sums='f16' of kind::tf32 must be one of f32"),
     ({"a": "bf16", "sums": "f16"}, "sums of bf16 are f32"),
@@ -67,8 +71,8 @@ def test_products_that_there_are_not(given, words):
 
 
 # --- numbers ------------------------------------------------------------------------------------------
-def layout(**memory):
-    a, b = (nd.Array((1, rows, ROW), nd.uint8, swizzle="128B") for rows in (ROWS, COLUMNS))
+def layout(columns=COLUMNS, **memory):
+    a, b = (nd.Array((1, rows, ROW), nd.uint8, swizzle="128B") for rows in (ROWS, columns))
     return nd.Shared(a=a, b=b, full=nd.Barrier(), done=nd.Barrier(), memory=nd.TensorMemory(**memory))
 
 
@@ -138,6 +142,71 @@ def test_numbers(name, in_tensor):
     out = np.full((ROWS, COLUMNS), 0xA5A5A5A5, np.uint32)
     args = [*maps_of(a, b), a.view(np.uint32), out]
     nd.simulate(product_kernel(name, in_tensor), 1, args=args)
+    np.testing.assert_array_equal(out.view(np.int32 if kind == "i8" else np.float32), want)
+
+
+def pair_kernel(type_of_a, in_tensor):
+    """The same by two blocks: each has 128 rows of A, and half of B's."""
+    kind = TYPES[type_of_a][0]
+    shared = layout(COLUMNS // 2, pair=True, sums=COLUMNS, left=COLUMNS)
+    multiply = getattr(nd, f"tcgen05_mma_{kind}{'_ta' * in_tensor}_pair")
+    DESCRIPTOR = nd.tcgen05_instruction_descriptor(kind, 2 * ROWS, COLUMNS, type_of_a, pair=True)
+    IN_TENSOR, HALF = in_tensor, COLUMNS // 2
+
+    @nd.kernel(threads=ROWS, shared=shared)
+    def product(a_map: nd.u64, b_map: nd.u64, a: nd.uint32[:, :], out: nd.uint32[:, :]):
+        shared.init()
+        rank, row, sums, left = nd.cluster_ctarank(), cuda.threadIdx.x, shared.memory.sums, shared.memory.left
+        y = ROWS * rank
+        if IN_TENSOR:
+            for i in range(32):
+                nd.tcgen05_st_32x32b_x1(left.warp_at() + i, a[y + row, i])
+            nd.tcgen05_wait_st()
+            nd.tcgen05_fence_before_thread_sync()
+        if row == 0:
+            nd.fence_proxy_tensormap_acquire_sys(a_map)
+            nd.fence_proxy_tensormap_acquire_sys(b_map)
+            shared.full.expect(shared.a.box_bytes + shared.b.box_bytes)
+            nd.cp_async_bulk_tensor_2d(shared.a.at(0), a_map, 0, y, shared.full.at())
+            nd.cp_async_bulk_tensor_2d(shared.b.at(0), b_map, 0, HALF * rank, shared.full.at())
+            shared.full.wait(0)
+        nd.cluster_sync()
+        if row == 0 and rank == 0:
+            nd.tcgen05_fence_after_thread_sync()
+            for part in nd.static_range(4):
+                of_a = nd.tcgen05_descriptor(shared.a.at(0) + 32 * part, 0, 8 * ROW, 0, 1)
+                of_b = nd.tcgen05_descriptor(shared.b.at(0) + 32 * part, 0, 8 * ROW, 0, 1)
+                if IN_TENSOR:
+                    multiply(sums.at(), left.at() + 8 * part, of_b, DESCRIPTOR, part)
+                else:
+                    multiply(sums.at(), of_a, of_b, DESCRIPTOR, part)
+            nd.tcgen05_commit_multicast_pair(shared.done.at(), 0b11)
+        shared.done.wait(0)
+        nd.tcgen05_fence_after_thread_sync()
+        words = nd.tcgen05_ld_32x32b_x32(sums.warp_at())
+        nd.tcgen05_wait_ld()
+        for column in range(COLUMNS):
+            out[y + row, column] = words[column]
+        nd.tcgen05_fence_before_thread_sync()
+        nd.cluster_sync()
+        if row < 32:
+            shared.memory.free()
+
+    return product
+
+
+@pytest.mark.parametrize("in_tensor", [False, True], ids=["shared", "tensor"])
+@pytest.mark.parametrize("name", TYPES)
+def test_numbers_of_a_pair(name, in_tensor):
+    kind, dtype = TYPES[name]
+    random, depth = np.random.default_rng(8), ROW // np.dtype(dtype).itemsize
+    least, sizes = 0 if name == "u8" else -3, [(2 * ROWS, depth), (COLUMNS, depth)]
+    a, b = (random.integers(least, 4, size).astype(dtype) for size in sizes)
+    out = np.full((2 * ROWS, COLUMNS), 0xA5A5A5A5, np.uint32)
+    maps = [nd.TensorMapArray([nd.TensorMap.of(m.view(np.uint8), (ROW, rows), swizzle="128B")])
+            for m, rows in ((a, ROWS), (b, COLUMNS // 2))]  # fmt: skip
+    nd.simulate(pair_kernel(name, in_tensor), 2, args=[*maps, a.view(np.uint32), out], cluster=2)
+    want = a.astype(np.float64) @ b.astype(np.float64).T
     np.testing.assert_array_equal(out.view(np.int32 if kind == "i8" else np.float32), want)
 
 

@@ -101,8 +101,8 @@ def test_all_is_there(folder):
     outputs = re.sub("<[^>]+>", "", text)
     assert pictures == 4 and "right: 8 copies by TMA" in outputs and "complete: every order" in outputs
     for file in (ROOT / "numba_deform" / "course" / "pipelines").glob("[a-z]*.py"):
-        (name,) = re.findall(r"@nd.pipeline\ndef (\w+\()", file.read_text())
-        assert f"def {name}" in outputs, f"{file.name} is not shown"
+        names = re.findall(r"@nd.pipeline\ndef (\w+\()", file.read_text())
+        assert names and all(f"def {name}" in outputs for name in names), f"{file.name} is not shown"
     text = (folder / "bench" / "FAULTS.html").read_text()
     for bug in BUGS.values():
         assert all(kind.__name__ in text for kind in bug.faults) and bug.title.split("'")[0] in text

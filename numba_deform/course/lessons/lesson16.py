@@ -109,6 +109,16 @@ def read(answer):
     return "wait_ld, then all is in registers; then the arrival, and the next tile's products may come."
 
 
+@exercise("Each block loads 128 rows of A and 32 rows of B, of 64 fp16 numbers each.")
+def announced(answer):
+    got, one, alone = number(answer, name="announced"), 2 * 64 * (128 + 32), blackwell.STAGE
+    require(got != one, f"{one} bytes are what one block loads. On this barrier both blocks' loads arrive.")
+    require(got != alone, f"{alone} bytes are a stage of a block alone, with a whole tile of B.")
+    require(got != 2 * alone, "That counts the tile of B twice. Each block loads a half of it.")
+    require(got == 2 * one, f"{got} is not it: 2 bytes a number, 64 in a row, and the rows of both blocks.")
+    return f"Two blocks, {one} bytes each. Alone they would load {2 * alone}: half of B comes once less."
+
+
 def two_sets(read):
     """The kernel of exercise 5: tiles below each other, with two sets of sums, which ``read`` reads."""
     READ = read

@@ -1,4 +1,4 @@
-"""C = A B^T on Blackwell's tensor cores, in rungs: one tile, a ring of stages, two accumulators in turn.
+"""C = A B^T on Blackwell's tensor cores, in rungs: one tile, a ring, two accumulators, a pair of blocks.
 
 By PTX's text; never run on hardware. Products take A and B from shared memory, and leave their sums in tensor
 memory: no warp holds a part of C before the end, and ONE thread issues them all.
@@ -10,7 +10,6 @@ from numba import cuda
 import numba_deform as nd
 
 ROWS, COLUMNS, DEPTH = 128, 64, 64  # of a tile of C, and of k in a stage: 128 bytes, of 4 products of 16
-TYPES = nd.tcgen05_instruction_descriptor("f16", ROWS, COLUMNS)  # fp16, with sums of float32
 SWIZZLE_128B = 1  # of a descriptor
 EIGHT_ROWS = 8 * 2 * DEPTH  # bytes from 8 rows of a box to the next 8
 STAGE = 2 * DEPTH * (ROWS + COLUMNS)  # bytes of a stage
@@ -24,13 +23,22 @@ def load(a, b, a_map, b_map, step, y, x, full):
     nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, x, full)
 
 
-@nd.function
-def multiply(sums, a, b, step):
-    """The products of one stage, by one thread; the very first one needs no zeros."""
-    left = nd.tcgen05_descriptor(a, 0, EIGHT_ROWS, 0, SWIZZLE_128B)
-    right = nd.tcgen05_descriptor(b, 0, EIGHT_ROWS, 0, SWIZZLE_128B)
-    for k in nd.static_range(4):  # 16 of k are 32 bytes
-        nd.tcgen05_mma_f16(sums, left + nd.uint64(2 * k), right + nd.uint64(2 * k), TYPES, step + k)
+def products(mma, rows, **options):
+    """A device function: the products of a stage, each by the intrinsic ``mma``."""
+    TYPES = nd.tcgen05_instruction_descriptor("f16", rows, COLUMNS, **options)  # fp16, with sums of float32
+
+    @nd.function
+    def multiply(sums, a, b, step):
+        left = nd.tcgen05_descriptor(a, 0, EIGHT_ROWS, 0, SWIZZLE_128B)
+        right = nd.tcgen05_descriptor(b, 0, EIGHT_ROWS, 0, SWIZZLE_128B)
+        for k in nd.static_range(4):  # 16 of k are 32 bytes; the very first product needs no zeros
+            mma(sums, left + nd.uint64(2 * k), right + nd.uint64(2 * k), TYPES, step + k)
+
+    return multiply
+
+
+multiply = products(nd.tcgen05_mma_f16, ROWS)
+multiply_for_both = products(nd.tcgen05_mma_f16_pair, 2 * ROWS, pair=True)
 
 
 @nd.function
@@ -45,16 +53,17 @@ def store(sums, out, row, x, pitch):
             nd.st_global_v4(at, w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3])
 
 
-def launch(kernel, grid, down, across, steps, *more):
+def launch(kernel, grid, down, across, steps, *more, columns=COLUMNS, cluster=None):
     """A Launch of one of the kernels, for whole numbers, whose sums are not rounded."""
     random = np.random.default_rng(1)
     sizes = [(ROWS * down, DEPTH * steps), (COLUMNS * across, DEPTH * steps)]
     a, b = (random.integers(-4, 5, size).astype(np.float16) for size in sizes)
-    boxes = (a, (DEPTH, ROWS)), (b, (DEPTH, COLUMNS))
+    boxes = (a, (DEPTH, ROWS)), (b, (DEPTH, columns))
     maps = [nd.TensorMapArray([nd.TensorMap.of(m, box, swizzle="128B")]) for m, box in boxes]
     c = (a.astype(np.float64) @ b.T.astype(np.float64)).astype(np.float32)
     args, bytes = [*maps, np.empty_like(c), c.shape[1], steps, *more], a.nbytes + b.nbytes + c.nbytes
-    return nd.Launch(kernel, grid, args, {"out": c}, bytes=bytes, flops=2 * c.size * DEPTH * steps)
+    flops = 2 * c.size * DEPTH * steps
+    return nd.Launch(kernel, grid, args, {"out": c}, cluster=cluster, bytes=bytes, flops=flops)
 
 
 @nd.pipeline
@@ -189,3 +198,51 @@ def overlapped(stages=3, sums=2, steps=2, down=2, across=2, blocks=1):
             shared.memory.free()
 
     return launch(overlapped, blocks, down, across, steps, across, down * across)
+
+
+@nd.pipeline
+def paired(stages=3, steps=4, pairs=1, across=1):
+    """The same by pairs of blocks: each loads its half of A and of B, and one thread multiplies for both."""
+    shared = nd.Shared(
+        a=nd.Array((stages, ROWS, DEPTH), nd.float16, swizzle="128B"), ring=nd.Ring(stages),
+        b=nd.Array((stages, COLUMNS // 2, DEPTH), nd.float16, swizzle="128B"), ready=nd.Barrier(),
+        memory=nd.TensorMemory(pair=True, sums=COLUMNS),
+    )  # fmt: skip
+    BOTH, HALF = 0b11, COLUMNS // 2
+
+    @nd.kernel(threads=32 * (READERS + 2), shared=shared)
+    def paired(a_map: nd.u64, b_map: nd.u64, out: nd.u64, pitch: nd.i32, steps: nd.i32):
+        shared.init()
+        nd.cluster_sync()  # the barriers of both blocks are there
+        ring, state, ready, sums = shared.ring, shared.ring.start(), shared.ready, shared.memory.sums
+        rank, y, x = nd.cluster_ctarank(), ROWS * cuda.blockIdx.x, COLUMNS * cuda.blockIdx.y
+        if nd.warp() == LOADER and nd.lane() == 0:
+            nd.fence_proxy_tensormap_acquire_sys(a_map)
+            nd.fence_proxy_tensormap_acquire_sys(b_map)
+            for step in range(steps):
+                ring.acquire(state)
+                if rank == 0:
+                    ring.expect(state, 2 * (shared.a.stride + shared.b.stride))
+                a, b = shared.a.at(state.stage), shared.b.at(state.stage)
+                full = nd.mapa_shared_cluster(ring.full(state), 0)  # who multiplies waits for both halves
+                nd.cp_async_bulk_tensor_2d_pair(a, a_map, DEPTH * step, y, full)
+                nd.cp_async_bulk_tensor_2d_pair(b, b_map, DEPTH * step, x + HALF * rank, full)
+                state = ring.advance(state)
+        elif nd.warp() == MULTIPLIER and nd.lane() == 0 and rank == 0:
+            for step in range(steps):
+                ring.wait(state)
+                multiply_for_both(sums.at(), shared.a.at(state.stage), shared.b.at(state.stage), step)
+                nd.tcgen05_commit_multicast_pair(ring.empty(state), BOTH)
+                state = ring.advance(state)
+            nd.tcgen05_commit_multicast_pair(ready.at(), BOTH)
+        elif nd.warp() < READERS:
+            ready.wait(0)
+            nd.tcgen05_fence_after_thread_sync()
+            store(sums.warp_at(), out, y + cuda.threadIdx.x, x, pitch)
+            nd.tcgen05_fence_before_thread_sync()
+        nd.cluster_sync()
+        if nd.warp() == 0:
+            shared.memory.free()
+
+    grid = 2 * pairs, across
+    return launch(paired, grid, 2 * pairs, across, steps, columns=COLUMNS // 2, cluster=(2, 1))

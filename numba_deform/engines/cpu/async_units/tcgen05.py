@@ -340,17 +340,18 @@ def copy(thread, address, descriptor, shape, group=1):
 
 def commit(thread, address, group=1):
     """``tcgen05.commit``: an arrival on a barrier, when all that the thread has issued is over."""
-    tensor_memory_of(thread.block).check_group(thread, group)
     address = int(address) & WORD
     if rank := address >> RANK:  # another block's
-        thread.block.cluster.commit_products(thread, address, 1 << rank - 1)
+        thread.block.cluster.commit_products(thread, address, 1 << rank - 1, group)
     else:
-        commit_to(thread, [thread.block.barriers.find(thread, address)])
+        commit_to(thread, [thread.block.barriers.find(thread, address)], group)
 
 
-def commit_to(thread, barriers):
+def commit_to(thread, barriers, group):
     """The same on each of some barriers of the cluster."""
-    block, pipe, clock = thread.block, tensor_memory_of(thread.block).pipe("mma", thread.tid), thread.clock
+    block, memory, clock = thread.block, tensor_memory_of(thread.block), thread.clock
+    memory.check_group(thread, group)
+    pipe = memory.pipe("mma", thread.tid)
     number, copies, landing = pipe.number, pipe.copies, thread.time
     pipe.commits = [*pipe.commits[-8:], *((number, barrier, thread.site()) for barrier in barriers)]
     pipe.copies, pipe.number = copies[-1:], number + 1

@@ -251,13 +251,13 @@ class Cluster:
             thread.acquire(block.barriers.live[place].released_far)
         return done
 
-    def commit_products(self, thread, address, mask):
+    def commit_products(self, thread, address, mask, group=1):
         """``tcgen05.commit`` on the barrier at the same place of every block of ``mask``."""
         blocks, (_, place) = self._named_by(thread, mask), self._home(thread, address)
         commit_to(thread, [
             block.barriers.find(thread, place) if block is thread.block
             else self._barrier(thread, block, place, "commits products on") for block in blocks
-        ])  # fmt: skip
+        ], group)  # fmt: skip
 
     # --- copies ---------------------------------------------------------------------------------------
     def tensor_load(self, thread, dst, address, coords, bar, mask, offsets=(), pair=False):

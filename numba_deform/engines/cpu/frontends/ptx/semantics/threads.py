@@ -10,7 +10,6 @@ from ......device.ptx import cpu
 from ..... import faults
 from .....tensormap import Rows
 from ....async_units import launch_control, relaxed_barriers
-from ....async_units.tensor_memory import tensor_memory_of
 from ....async_units.warp_mma import converged
 from ....memory.cluster_memory import RANK
 from ... import threads
@@ -98,8 +97,7 @@ def barrier_bytes(what, address, count):
 @kernel_function
 def tcgen05_commit_to(address, mask, group):
     thread = cpu()
-    tensor_memory_of(thread.block).check_group(thread, group)
-    thread.block.cluster.commit_products(thread, address, mask)
+    thread.block.cluster.commit_products(thread, address, mask, group)
 
 
 # --- copies -------------------------------------------------------------------------------------------
