@@ -33,14 +33,14 @@ FAULTS = {
     "a wait is left out": (WAIT, r"setp.eq.u32 \1, 0, 0;",
                            "InFlightRead|RefillRace|StaleRefill|CopyCollision|StaleWait|UnobservedPhase|"
                            "MissedPhase|TooManyArrivals|ReadAfterRelease|CopyOutlivesBlock|TensorInFlight|"
-                           "DataRace"),
+                           "DataRace|InvalNotOrdered"),
     "too few bytes are expected": (r"(mbarrier\.(?:arrive\.)?expect_tx[.\w:]* *(?:\S+, *)?\[[^]]*\], *)[^;]*;",
                                    r"\g<1>16;", "MoreBytesThanExpected|StaleWait"),
     "one arrival too many is awaited": (r"(mbarrier\.init[.\w:]* *\[[^]]*\], *)[^;]*;", r"\g<1>333;",
                                         "MissingArrivals"),
     "no fence after the init": (r"fence\.mbarrier_init\.release\.cluster;|fence\.proxy\.async[.\w:]*;", "",
                                 "MissingInitFence|MissingProxyFence"),
-    "no fence before a store": (r"fence\.proxy\.async[.\w:]*;", "", "MissingProxyFence"),
+    "no fence before a store": (r"fence\.proxy\.async[.\w:]*;", "", "MissingProxyFence|MissingRefillFence"),
     "no fence before a refill": (r"fence\.proxy\.async[.\w:]*;", "", "MissingRefillFence"),
     "an arrival is left out": (r"^\s*(?:@\S+\s+)?mbarrier\.arrive\.shared[.\w:]* *[^;]*;", "",
                                "MissingArrivals"),
@@ -59,7 +59,7 @@ FAULTS = {
     "no barrier of threads": (r"(?:bar\.sync\s+0|barrier\.sync(?:\.aligned)?\s+0);", "",
                               "InitNotOrdered|NotABarrier|DataRace|RefillRace|InFlightRead"),
     "a store is not waited for": (r"cp\.async\.bulk\.wait_group(?:\.read)?\s+\d;", "",
-                                  r"\w*InFlight\w*|DataRace|CopyOutlivesBlock"),
+                                  r"\w*InFlight\w*|DataRace|CopyOutlivesBlock|RefillRace"),
     "copies are not waited for": (r"cp\.async\.wait_group\s+\d;", "", r"\w*InFlight\w*"),
     "results past the end": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+ *\d+ *)?\]", r"\g<1>+99999744]", "OutOfRange"),
     "results out of line": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+ *\d+ *)?\]", r"\g<1>+1]",
@@ -283,7 +283,7 @@ PROGRAMS += (
     for_blackwell("Gluon scaled products, nvfp4", "tcgen05_scaled_nvfp4", (wait(0), UNCOMMITTED, *STORE)),
     for_blackwell("Gluon pair of blocks", "tcgen05_pair", (wait(0), wait(1), *LOADS, *TENSOR), "store-at-exit"),
     for_blackwell("Gluon cluster launch control", "launch_control",
-                  (wait(0), wait(-1), *LOADS, ("too few bytes are expected", -1), *TENSOR, *STORE)),
+                  (wait(0), wait(-1), LOADS[1], ("too few bytes are expected", -1), *TENSOR, *STORE)),
 )  # fmt: skip
 
 

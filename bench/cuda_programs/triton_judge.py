@@ -23,9 +23,9 @@ class Launched:
 
 
 def run_here(case, folder):
-    """Run ``main(*case.words)`` of the source in this process, for the GPU that ``case.options`` may name; returns
-    its row. A launch runs with its faults first, and then as it is, so that the program goes on with right
-    results."""
+    """Run ``main(*case.words)`` of the source in this process, for the GPU that ``case.options`` may name;
+    returns its row. A launch runs with its faults first, and then as it is, so that the program goes on with
+    right results."""
     row = {"name": case.name, "launches": [], "faults": []}
     # made: function of a PtxKernel -> the PTX, and what the kernel is of besides
     real, made = triton_driver.TritonKernel, {}

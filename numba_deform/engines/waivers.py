@@ -31,8 +31,8 @@ WAIVERS = {row[0]: Waiver(*row) for row in (
     ("alloc-fence",
      "A copy overwrites the word that tcgen05.alloc has stored past a fence.proxy.async; so with loads of it",
      "all threads have it in a register before a barrier that the copy comes after, PTX does not say by which "
-     "proxy it is stored, and Meta's developers of Triton say that none is needed (facebookexperimental/triton, "
-     "1553); no GPU has been asked here",
+     "proxy it is stored, and Meta's developers of Triton say that none is needed (facebookexperimental/"
+     "triton, 1553); no GPU has been asked here",
      "Triton and Gluon, which put a tile where tcgen05.alloc has stored the address"),
     ("same-init", "One thread initialises an mbarrier, once",
      "all lanes of a converged warp write one and the same state, before anybody uses the barrier",
