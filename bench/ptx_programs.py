@@ -282,6 +282,7 @@ PROGRAMS += (
                   (wait(0), wait(2), wait(3), *LOADS, *TENSOR, ADDS, *STORE)),
     for_blackwell("Gluon scaled products, nvfp4", "tcgen05_scaled_nvfp4", (wait(0), UNCOMMITTED, *STORE)),
     for_blackwell("Gluon pair of blocks", "tcgen05_pair", (wait(0), wait(1), *LOADS, *TENSOR), "store-at-exit"),
+    for_blackwell("Gluon gather and scatter", "gather_scatter", (wait(0), *LOADS, *RESULTS)),
     for_blackwell("Gluon cluster launch control", "launch_control",
                   (wait(0), wait(-1), LOADS[1], ("too few bytes are expected", -1), *TENSOR, *STORE)),
 )  # fmt: skip
@@ -389,9 +390,10 @@ lane 0 on, and say that the hardware puts in their own lanes; by PTX's text that
 it runs here with their own. ThunderKittens' level 06 is a MissedPhase: in it, too, warps only wait.
 
 Rows with `(sm_100a)` are what Triton makes for a Blackwell GPU (`check arch=sm_100a`), likewise by PTX's text
-alone; Triton 3.8 compiled them. Two kernels of these tutorials are no rows, because they are not right:
-`persistent_matmul_pipelined_kernel` of `07-persistence.py` issues the last load ahead without the predicate of
-the others, past the last tile, and ends with it in flight (CopyOutlivesBlock, on Hopper as well);
+alone; Triton 3.8 compiled them. Three kernels of these tutorials are no rows, because they are not right:
+`persistent_matmul_pipelined_kernel` of `07-persistence.py` and `matmul_fused_gather_scatter_kernel` of
+`09-tma-gather-scatter.py` issue the last load ahead without the predicate of the others, past the last tile,
+and end with it in flight (CopyOutlivesBlock, the first on Hopper as well);
 `mma_scaled_pipelined_kernel` of `11-tcgen05-mma-scaled.py` copies scales to tensor memory in steps whose
 product and commit are masked out, and frees the columns with those copies in flight (TensorInFlight).
 

@@ -183,9 +183,18 @@ def launch_control(folder):
     product(gluon(folder, "12-cluster-launch-control.py").run_matmul_kernel, 256, 256, 256, 128, 128, 64, 3)
 
 
+def gather_scatter(folder):
+    tutorial = gluon(folder, "09-tma-gather-scatter.py")
+    data, rows = torch.randn(64, 64), torch.randperm(64)[:8]
+    assert torch.equal(tutorial.async_gather(data, rows.int(), 0, 8, 16), data[rows, :16])
+    new = torch.randn(8, 16)
+    tutorial.async_scatter(data, rows.int(), 16, new, 8, 16)
+    assert torch.equal(data[rows, 16:32], new)
+
+
 BLACKWELL = (tcgen05_cells, tcgen05_small, tcgen05_blocked, tcgen05_pipelined, tcgen05_persistence,
              tcgen05_warp_specialization, tcgen05_copy, tcgen05_scaled, tcgen05_scaled_nvfp4,
-             tcgen05_pair, launch_control)  # fmt: skip
+             tcgen05_pair, launch_control, gather_scatter)  # fmt: skip
 PROGRAMS = (softmax, matmul, attention, persistent, persistent_on_device, gluon_tma, gluon_wgmma,
             gluon_persistence, gluon_warp_specialization, *BLACKWELL)  # fmt: skip
 
