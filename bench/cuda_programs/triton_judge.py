@@ -23,10 +23,12 @@ class Launched:
 
 
 def run_here(case, folder):
-    """Run ``main(*case.words)`` of the source in this process, for the GPU that ``case.options`` may name; returns its row. A launch runs with its faults
-    first, and then as it is, so that the program goes on with right results."""
+    """Run ``main(*case.words)`` of the source in this process, for the GPU that ``case.options`` may name;
+    returns its row. A launch runs with its faults first, and then as it is, so that the program goes on with
+    right results."""
     row = {"name": case.name, "launches": [], "faults": []}
-    real, made = triton_driver.TritonKernel, {}  # made: function of a PtxKernel -> the PTX, and what the kernel is of besides
+    # made: function of a PtxKernel -> the PTX, and what the kernel is of besides
+    real, made = triton_driver.TritonKernel, {}
 
     def translated(ptx, *more):
         started = time.perf_counter()

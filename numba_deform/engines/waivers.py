@@ -28,10 +28,12 @@ WAIVERS = {row[0]: Waiver(*row) for row in (
      "a barrier of threads behind the init leaves it time enough: the planted fault no_init_fence ends right "
      "on an H200 (bench/FAULTS.md), and nobody has told of a copy that came too early",
      "Triton; a tutorial of CUTLASS"),
-    ("alloc-fence", "A copy overwrites the word of tcgen05.alloc, and what threads read there, past a proxy fence",
-     "all threads have the word in a register before a barrier that the copy comes after, and PTX does not say by "
-     "which proxy tcgen05.alloc stores it; Meta's developers of Triton found no fence needed there",
-     "Triton and Gluon, of which a tile lies where tcgen05.alloc has stored its result"),
+    ("alloc-fence",
+     "A copy overwrites the word that tcgen05.alloc has stored past a fence.proxy.async; so with loads of it",
+     "all threads have it in a register before a barrier that the copy comes after, PTX does not say by which "
+     "proxy it is stored, and Meta's developers of Triton say that none is needed (facebookexperimental/"
+     "triton, 1553); no GPU has been asked here",
+     "Triton and Gluon, which put a tile where tcgen05.alloc has stored the address"),
     ("same-init", "One thread initialises an mbarrier, once",
      "all lanes of a converged warp write one and the same state, before anybody uses the barrier",
      "ThunderKittens, whose first warp initialises its semaphores"),

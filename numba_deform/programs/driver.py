@@ -421,8 +421,8 @@ class Counts:
 @contextlib.contextmanager
 def stand_in(run, note, capability):
     """Inside, numba-cuda in this process uses the host's memory, and hands each launch to ``run``; ``note``
-    is called with a fault that is none of one launch, and a name. The device has that compute capability. Kernels
-    that are compiled inside, and arrays that are made inside, are of no use afterwards."""
+    is called with a fault that is none of one launch, and a name. The device has that compute ``capability``.
+    Kernels that are compiled inside, and arrays that are made inside, are of no use afterwards."""
     host, found, is_open = HostDriver(note, capability), driver.driver, [True]
     functions = [name for name in vars(found) if name.startswith("cu")]  # bound by a driver that is there
     changes = [

@@ -50,10 +50,10 @@ class Session:
 
     ``schedules``, ``seed``, ``landing`` and ``waive`` are those of ``simulate``; with ``explored`` every order
     of a launch's events is tried first. ``stop`` ends the program at the first fault. ``suppressions``: pairs
-    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``. ``arch`` is the
-    GPU that the program finds and Triton compiles for. Schedules and orders of a launch run in the workers of
-    ``executor``, as those of ``simulate``; a launch that cannot be sent there, and those of child processes,
-    run where they are.
+    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``. Schedules and
+    orders of a launch run in the workers of ``executor``, as those of ``simulate``; a launch that cannot be
+    sent there, and those of child processes, run where they are. ``arch``: the GPU that the program finds and
+    Triton compiles for.
 
     Of a launch of more than ``large`` threads some whole blocks are judged (``sampling.sample``), and the rest
     runs without checks; ``all`` judges every block of every launch.

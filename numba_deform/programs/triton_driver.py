@@ -87,8 +87,8 @@ class Awaited(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def stand_in(run, note, capability):
-    """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out. The GPU
-    that programs find has that compute capability."""
+    """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out. The
+    GPU that programs find has that compute ``capability``."""
     with contextlib.ExitStack() as stack:
         there, unset = set(), Unset()
 

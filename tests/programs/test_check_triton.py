@@ -173,7 +173,9 @@ assert torch.allclose(out, a.float() @ b.float(), atol=1e-4)
 
 
 @pytest.mark.parametrize("words, capability, notes", [
-    ([], (9, 0), []), (["arch=sm_100a"], (10, 0), ["tensor memory is judged by PTX's text alone"])])  # fmt: skip
+    ([], (9, 0), []),
+    (["arch=sm_100a"], (10, 0), ["tensor memory is judged by PTX's text alone"]),
+])  # fmt: skip
 def test_the_gpu_that_the_program_finds(tmp_path, words, capability, notes):
     file, out = tmp_path / "product.py", tmp_path / "out.json"
     file.write_text(PRODUCT.replace("CAPABILITY", str(capability)))

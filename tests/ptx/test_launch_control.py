@@ -64,9 +64,9 @@ def text(size=1, **changes):
     return made
 
 
-def run(made, blocks, **how):
+def run(made, blocks, language="ptx", **how):
     who, often = np.full(blocks, -1, np.int32), np.zeros(blocks, np.int32)
-    report = nd.simulate(nd.from_ptx(made)["k"], blocks, 32, [who, often], **how)
+    report = nd.simulate(nd.from_ptx(made, language=language)["k"], blocks, 32, [who, often], **how)
     return who, often, report
 
 
@@ -107,6 +107,16 @@ def test_a_grid_of_three_dimensions():
 def test_wrong(changes, fault, words):
     with pytest.raises(fault, match=words):
         run(text(**changes), 3)
+
+
+def test_as_gluon_asks():
+    """For the block at once, whatever the answer; nothing may come of it where there is none."""
+    made = text(LEAVE="").replace("{tile, _, _, _}, w;", "{tile, _, _, _}, w; @!more bra end;")
+    assert (run(made, 5, "gluon")[1] == 1).all()
+    with pytest.raises(faults.CancelMisuse, match="get_first_ctaid"):
+        run(made, 5)
+    with pytest.raises(faults.UninitialisedRead, match="get_first_ctaid of an answer that nothing was cancelled"):
+        run(made.replace("@!more bra end;", "@!more st.global.u32 [x], tile; @!more bra end;"), 5, "gluon")
 
 
 def test_the_answer_is_written_by_another_proxy():

@@ -127,49 +127,6 @@ def test_every_row_is_tested():
     assert {name for name, _ in ROWS} - elsewhere - names == {"rsqrt"} - names
 
 
-# --- of Blackwell -------------------------------------------------------------------------------------
-def same_floats(got, want):
-    np.testing.assert_array_equal(got, want)
-    numbers = ~np.isnan(want)
-    assert (np.signbit(got) == np.signbit(want))[numbers].all()
-
-
-@pytest.mark.parametrize(
-    "opcode, count",
-    [("add.rn.f32x2", 2), ("sub.f32x2", 2), ("mul.rz.ftz.f32x2", 2), ("fma.rn.f32x2", 3), ("fma.rp.f32x2", 3)],
-)
-def test_pairs_of_floats(opcode, count):
-    """Each half is what the instruction of one float makes of it."""
-    pairs = [np.stack([numbers("f32", n), numbers("f32", n + 7)], 1) for n in range(count)]
-    words = [pair.reshape(-1).view(np.uint64) for pair in pairs]
-    got = computed(opcode, ("b64",) * count, "b64", *words).view(f32).reshape(-1, 2)
-    for half_ in range(2):
-        own = [np.ascontiguousarray(pair[:, half_]) for pair in pairs]
-        same_floats(got[:, half_], computed(opcode.replace("x2", ""), ("f32",) * count, "f32", *own))
-
-
-@pytest.mark.parametrize("opcode, fold", [
-    ("max.f32", np.fmax), ("min.f32", np.fmin), ("max.NaN.f32", np.maximum), ("min.ftz.f32", np.fmin),
-    ("min.NaN.abs.f32", np.minimum)])  # fmt: skip
-def test_extremes_of_three(opcode, fold):
-    given = [numbers("f32", n) for n in range(3)]
-    got, taken = computed(opcode, ("f32",) * 3, "f32", *given), given
-    taken = [np.where(abs(x) < 2.0**-126, f32(0), x) if "ftz" in opcode else x for x in taken]
-    taken = [abs(x) if "abs" in opcode else x for x in taken]
-    np.testing.assert_array_equal(got, functools.reduce(fold, taken))
-
-
-@pytest.mark.parametrize("opcode, fold", [
-    ("redux.sync.max.f32", np.fmax), ("redux.sync.min.NaN.f32", np.minimum),
-    ("redux.sync.max.abs.f32", lambda x, y: np.fmax(abs(x), abs(y)))])  # fmt: skip
-def test_extremes_of_a_warp(opcode, fold):
-    data = numbers("f32", 4)
-    data[np.isnan(data) & (np.arange(LANES) % 64 < 32)] = 1
-    got = computed(opcode, ("f32",), "f32", data, literals="-1").reshape(-1, 32)
-    for warp, given in zip(got, data.reshape(-1, 32), strict=True):
-        np.testing.assert_array_equal(warp, np.full(32, functools.reduce(fold, given)))
-
-
 # --- carries ------------------------------------------------------------------------------------------
 CARRIES = """
 add.cc.u32 a0, a0, b0; addc.cc.u32 a1, a1, b1; addc.u64 x, x, z;

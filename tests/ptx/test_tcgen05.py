@@ -285,7 +285,10 @@ def small(change, language="gluon", **how):
     return report
 
 
-ABOVE = [("ld.shared.b32 base, [x];", "ld.shared.b32 base, [x]; bar.sync 0;"), ("mov.u32 x, place", "mov.u32 x, left")]
+ABOVE = [
+    ("ld.shared.b32 base, [x];", "ld.shared.b32 base, [x]; bar.sync 0;"),
+    ("mov.u32 x, place", "mov.u32 x, left"),
+]
 
 
 def test_a_tile_where_the_address_was():
@@ -305,14 +308,23 @@ def test_a_tile_where_the_address_was():
     assert caught.value.waiver is None
 
 
-AHEAD = ("mov.u32 n, 0;\n bar.sync 0;", "mov.u32 n, 0;\n bar.sync 0;\n tcgen05.ld.sync.aligned.32x32b.x1.b32 {c}, [x+64];")
+AHEAD = (
+    "mov.u32 n, 0;\n bar.sync 0;",
+    "mov.u32 n, 0;\n bar.sync 0;\n tcgen05.ld.sync.aligned.32x32b.x1.b32 {c}, [x+64];",
+)
 NAMED = (".reg .b32 t,", ".reg .b32 c, t,")
 
 
 def test_cells_that_are_loaded_ahead():
     """Triton loads tensor memory in stages that a loop may not have; nothing may come of what was there."""
     small([NAMED, AHEAD])
-    small([NAMED, AHEAD, ("setp.gt.u32 q, t, 1000;", "setp.gt.u32 q, t, 1000; mul.lo.u32 c, c, 3; selp.b32 c, c, 0, q;")])
+    small(
+        [
+            NAMED,
+            AHEAD,
+            ("setp.gt.u32 q, t, 1000;", "setp.gt.u32 q, t, 1000; mul.lo.u32 c, c, 3; selp.b32 c, c, 0, q;"),
+        ]
+    )
     with pytest.raises(faults.UninitialisedRead, match=r"tcgen05.ld.32x32b at .*:\d+ reads it"):
         small([NAMED, AHEAD, ("st.global.b32 [gd], a;", "mov.b32 a, c; st.global.b32 [gd], a;")])
     with pytest.raises(faults.UninitialisedRead, match="column 64 of tensor memory, which nothing has written"):

@@ -683,6 +683,8 @@ def test_a_timeline_of_the_model(capsys):
         ("data write dir=/no batch=1000000000", ["would take 23,842 GiB, more than this machine"]),
         ("variants x=1", ["unknown key x (variants knows load)"]),
         ("inspect arch=90", ["arch=90: it must be of the form sm_90 or sm_90a"]),
+        ("check arch=sm_10a -m this", ["arch=sm_10a: its limits are not known; known are sm_80"]),
+        ("check arch=sm_100a ring.cu", ["arch=sm_100a is for a program", "options=-arch=sm_100a"]),
         ("inspect arch=sm_80", ["arch=sm_80: variant tma needs sm_90 or newer"]),
         pytest.param(
             "inspect variant=direct levels=1 points=1 arch=sm_999", ["arch=sm_999: "], marks=pytest.mark.full

@@ -6,7 +6,7 @@ bytes say; here they are the first block's place and one of two words.
 """
 
 from ... import faults
-from ..memory.scalars import WORD
+from ..memory.scalars import WORD, Undefined
 from .copy_engine import Box
 
 BASIS = "clusterlaunchcontrol is judged by PTX's text alone: no GPU that has it has run this engine's tests"
@@ -18,7 +18,7 @@ def try_cancel(thread, dst, bar, everywhere):
     """Issue a request; ``everywhere``: each block of the cluster gets the answer, at the same place."""
     block, dst = thread.block, dst & WORD
     cluster, engine, execution = block.cluster, block.copy_engine, block.execution
-    execution.basis = BASIS
+    execution.basis = execution.basis or BASIS
     if execution.by_choice:
         raise thread.fault(faults.KernelError, f"{WHAT}: explore and its schedules do not know it")
     for barrier, phase in cluster.refusals:
@@ -48,8 +48,10 @@ def is_canceled(thread, response):
     return last == CANCELED
 
 
-def first_block(thread, response):
+def first_block(thread, response, may_go_unused):
     """(x, y, z) of the first block of the cluster that has been cancelled."""
     if not is_canceled(thread, response):
+        if may_go_unused:
+            return (Undefined("get_first_ctaid of an answer that nothing was cancelled", "cancel"),) * 3
         raise thread.fault(faults.CancelMisuse, "get_first_ctaid of an answer that nothing was cancelled")
     return tuple(int(response) >> 32 * n & WORD for n in range(3))

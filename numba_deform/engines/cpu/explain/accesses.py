@@ -294,8 +294,10 @@ UNDEFINED = {  # what has such a value -> the rule, what to write
                 "Shuffle from lanes of the mask, or leave the value unused where the lane is none."),
     "register": ("A variable that has not been set may hold any value: nothing may depend on it.",
                  "Set it on every path, say to 0 before the branch or the loop, or do this where it is set."),
-    "cell": ("Tensor memory holds garbage until a product or tcgen05.st has written it (PTX 9.7.16): nothing may "
-             "depend on it.", "Have a product or a store write those lanes and columns before the load."),
+    "cancel": ("Only the answer of a request that has not failed has a first block (PTX 9.7.13.18).",
+               "Ask is_canceled of the answer, and do nothing with the block where it says no."),
+    "cell": ("Tensor memory holds garbage until a product or tcgen05.st has written it (PTX 9.7.16).",
+             "Have a product or a store write those lanes and columns before the load."),
 }  # fmt: skip
 
 

@@ -164,9 +164,10 @@ class ShadowMemory(MayHoldUndefined):
         late = [r for r in readers(entry) if is_by_thread(r) and not thread.sees_fence(home, Access.read(r))]
         if not late:
             return
-        a = address - self.base
-        w = self.written[a + self.read_by[a:].index(entry)]
-        waiver = "alloc-fence" if home.tells_of_tensor_memory(w) else "refill-fence"
+        waiver = "refill-fence"
+        if home.tensor_memory:  # no machine code has it
+            w = self.written[self.read_by.index(entry, address - self.base)]
+            waiver = "alloc-fence" if home.tells_of_tensor_memory(w) else waiver
         if not execution.waived.allows(waiver, thread) and not execution.told_at_the_end:
             first = Access.read(min(late, key=lambda r: r[TID]))
             execution.told_at_the_end = thread.explain.unfenced_refill(self, thread, first, address, record)

@@ -42,8 +42,7 @@ class Translator(Values):
                 self.uses.setdefault(register, []).append(i)
 
         self.parts, self.watches = self.blocks(), []
-        is_triton = program.language in ("triton", "gluon")
-        self.unused = UnusedLoads(function, self.parts, self.uses).guards if is_triton else {}
+        self.unused = UnusedLoads(function, self.parts, self.uses).guards if program.is_tritons else {}
         for watch, name in ((RegisterWatch, "held"), (LoadWatch, "pending")):
             if any(map(watch.owned, function.instructions)):
                 made = watch(self.parts, self.targets, self.name_for(name))
@@ -342,7 +341,8 @@ class Program:
 
     def __init__(self, module, entry, known, place, parameters=(), language="ptx"):
         self.module, self.entry, self.known, self.place = module, entry, known, place
-        self.language = language
+        # Triton computes ahead, and leaves what comes of it unused where its program would not come there.
+        self.language, self.is_tritons = language, language in ("triton", "gluon")
         self.lines, self.names = [], {*known, "pc", "local", "cuda", "float32"}
         self.params = {}
         if parameters and len(parameters) != len(entry.params):

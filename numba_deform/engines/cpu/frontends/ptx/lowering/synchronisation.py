@@ -131,7 +131,7 @@ def do_launch_control(values, i):
     t = [values.temporary() for _ in range(3)]
     taken = t if axis is None else t[axis : axis + 1]
     kept = (values.set(r, "u32", x, True) for r, x in zip(targets, taken, strict=True) if r != "_")
-    return [f"{', '.join(t)} = first_block({answer})", *kept]
+    return [f"{', '.join(t)} = first_block({answer}, {values.program.is_tritons})", *kept]
 
 
 REQUEST = {"async", "mbarrier::complete_tx::bytes", "b128"}

@@ -70,9 +70,7 @@ def _moved(values, i, address, registers):
 
 def _ld(values, i):
     registers = words_of(i.operands[0])
-    call = f"tcgen05_ld({_moved(values, i, i.operands[1], registers)}"
-    # Triton loads ahead, in stages that a loop may not have, and leaves the value unused there.
-    call += ", True)" if values.program.language in ("triton", "gluon") else ")"
+    call = f"tcgen05_ld({_moved(values, i, i.operands[1], registers)}, {values.program.is_tritons})"
     return values.set_all(registers, "b32", call)
 
 
