@@ -50,11 +50,11 @@ def check_tensors(*arrays):
             )
 
 
-def check_places(value, locations, weights):
-    """OperatorError for tensors on several devices, or of a sparse layout."""
-    for name, tensor in zip(INPUTS, (value, locations, weights), strict=True):
-        if tensor.device != value.device:
-            raise OperatorError(f"value is on {value.device} but {name} on {tensor.device}")
+def check_places(*tensors):
+    """OperatorError for value, locations, weights and grad_out on several devices, or of a sparse layout."""
+    for name, tensor in zip((*INPUTS, "grad_out"), tensors, strict=False):
+        if tensor.device != tensors[0].device:
+            raise OperatorError(f"value is on {tensors[0].device} but {name} on {tensor.device}")
         kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else str(tensor.layout)[6:]
         if kind != "strided":
             raise OperatorError(f"{name} is {kind}; it must be strided (dense)")

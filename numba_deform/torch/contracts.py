@@ -97,9 +97,7 @@ class Function:
     def backward(ctx, grad_output):
         needs = [ctx.needs_input_grad[i] for i in (0, 3, 4)]
         found = BACKWARD(grad_output, *ctx.saved_tensors, None, "default", *needs)
-        of_value, of_locations, of_weights = (
-            gradient if needed else None for gradient, needed in zip(found, needs, strict=True)
-        )
+        of_value, of_locations, of_weights = [g if yes else None for g, yes in zip(found, needs, strict=True)]
         return of_value, None, None, of_locations, of_weights, None
 
 

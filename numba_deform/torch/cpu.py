@@ -30,8 +30,7 @@ def compiled(function):
     try:
         found.enable_caching()
     except RuntimeError as error:  # neither the package's directory nor the user's can be written
-        told = f"each process compiles anew, unless NUMBA_CACHE_DIR names a directory: {error}"
-        warnings.warn(told, stacklevel=3)
+        warnings.warn(f"compiled anew by each process without NUMBA_CACHE_DIR: {error}", stacklevel=3)
     return found
 
 

@@ -6,7 +6,7 @@ from ..attention import prepared
 from ..attention.checks import OperatorError, check_im2col_step
 from .arguments import check_tensors, checked, is_plain, known_starts, level_numbers, points_of
 from .formula import decomposed
-from .operator import FORWARD, FORWARD_LISTS, on_gpu
+from .operator import FORWARD, FORWARD_LISTS, forward_on_gpu, recorded
 from .sharding import register_for
 
 
@@ -48,7 +48,8 @@ def ms_deform_attn(
     if im2col_step is not None:
         check_im2col_step(im2col_step, value.shape[0])
     shapes, starts = level_numbers(spatial_shapes, level_start_index, known_starts)
-    return on_gpu(value, shapes, starts, sampling_locations, attention_weights, num_points, method)
+    given = value, shapes, starts, sampling_locations, attention_weights
+    return recorded(forward_on_gpu, *given, num_points, method)
 
 
 def _dispatched(*given):

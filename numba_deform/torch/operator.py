@@ -45,7 +45,9 @@ BACKWARD_LISTS = torch.ops.numba_deform.ms_deform_attn_backward.lists
 
 # --- on a GPU --------------------------------------------------------------------------------------
 def forward_on_gpu(value, shapes, starts, locations, weights, num_points=None, method="default"):
-    """The output; ``shapes`` and ``starts`` are flat tuples."""
+    """The output; ``shapes`` and ``starts`` are flat tuples, or tensors, which may have to be read."""
+    if type(shapes) is not tuple:
+        shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
     device = value.get_device()
     if locations.get_device() != device or weights.get_device() != device:
         check_places(value, locations, weights)
@@ -91,33 +93,22 @@ def _check_fake(value, shapes, starts, locations, weights):
             raise OperatorError(f"value is on {value.device} but {name} on meta")
 
 
-def forward_cuda(value, shapes, starts, locations, weights, num_points=None, method="default"):
-    shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
-    return forward_on_gpu(value, shapes, starts, locations, weights, num_points, method)
-
-
-def backward_cuda(grad_out, value, shapes, starts, locations, weights, *options, **more):
-    shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
-    check_places(value, locations, weights)
-    if grad_out.device != value.device:
-        raise OperatorError(f"value is on {value.device} but grad_out on {grad_out.device}")
-    found = backward_on_gpu(grad_out, value, shapes, starts, locations, weights, *options, **more)
-    pairs = zip(found, (value, locations, weights), strict=True)
-    return tuple(tensor.new_empty(0) if gradient is None else gradient for gradient, tensor in pairs)
-
-
 def backward_on_gpu(
     grad_out, value, shapes, starts, locations, weights, num_points=None, method="default", of_value=True,
     of_locations=True, of_weights=True, deterministic=None,
 ):  # fmt: skip
-    """The gradients, None for what is not wanted; ``shapes`` and ``starts`` are flat tuples."""
+    """The gradients, an empty tensor for what is not wanted; arguments as of :func:`forward_on_gpu`."""
+    if type(shapes) is not tuple:
+        shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
+    device, of_samples = value.get_device(), of_locations or of_weights
+    if not locations.get_device() == weights.get_device() == grad_out.get_device() == device:
+        check_places(value, locations, weights, grad_out)
     call = (value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype, shapes,
             starts, num_points if num_points is None else tuple(num_points), method)  # fmt: skip
-    device, of_samples = value.get_device(), of_locations or of_weights
     if 0 in value.shape or 0 in locations.shape:
         check_grad_out(grad_out.shape, problem_for(*call).out_shape)
         wanted = zip((value, locations, weights), (of_value, of_locations, of_weights), strict=True)
-        return tuple(torch.zeros_like(t) if yes else None for t, yes in wanted)
+        return tuple(t.new_zeros(t.shape if yes else 0) for t, yes in wanted)
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
     is_fixed = of_value and deterministic
@@ -125,9 +116,9 @@ def backward_on_gpu(
     check_grad_out(grad_out.shape, plan.out_shape)
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
     grad_out = _of_type(grad_out, value.dtype).contiguous()
+    sums = scale = None
     grad_locations = torch.empty_like(locations) if of_samples else None
     grad_weights = torch.empty_like(weights) if of_samples else None
-    sums = scale = None
     if is_fixed:
         shape, _ = gradients.sums_shape(plan.problem, "fixed")
         sums = value.new_zeros(shape, dtype=torch.int64)
@@ -136,9 +127,13 @@ def backward_on_gpu(
         sums = torch.zeros_like(value, dtype=torch.float32)
     operands = (value, locations, weights, grad_out, sums, grad_locations, grad_weights, scale)
     plan(current_stream(device), *[0 if tensor is None else tensor.data_ptr() for tensor in operands])
-    if of_value:
-        sums = from_fixed(sums, scale, value) if is_fixed else _of_type(sums, value.dtype)
-    return sums, grad_locations if of_locations else None, grad_weights if of_weights else None
+    if is_fixed:
+        sums = from_fixed(sums, scale, value)
+    return (
+        _of_type(sums, value.dtype) if of_value else value.new_empty(0),
+        grad_locations if of_locations else locations.new_empty(0),
+        grad_weights if of_weights else weights.new_empty(0),
+    )
 
 
 def _of_type(tensor, dtype):
@@ -163,11 +158,6 @@ def from_fixed(sums, scale, value):
     return found
 
 
-def requires_grad(value, locations, weights):
-    """Whether one of them does."""
-    return value.requires_grad or locations.requires_grad or weights.requires_grad
-
-
 # --- what PyTorch asks for -------------------------------------------------------------------------
 def forward_fake(value, shapes, starts, locations, weights, num_points=None, method="default"):
     _check_fake(value, shapes, starts, locations, weights)
@@ -187,10 +177,8 @@ def backward_fake(
 
 
 class Differentiable(torch.autograd.Function):
-    """The operator with its gradients. ``call`` computes it; the rest are the operator's arguments.
-
-    It has no ``setup_context``, for which PyTorch would look at signatures in each call: whatever torch.func
-    transforms has become plain calls before, or formula.py's."""
+    """The operator with its gradients. ``call`` computes it; the rest are the operator's arguments. Without a
+    ``setup_context``, for which PyTorch binds a signature in each call: torch.func comes not so far."""
 
     @staticmethod
     def forward(ctx, call, value, shapes, starts, locations, weights, *options):
@@ -201,32 +189,27 @@ class Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_out):
-        needs = ctx.needs_input_grad
-        needs = needs[1], needs[4], needs[5]
+        needs = [ctx.needs_input_grad[i] for i in (1, 4, 5)]
         value, locations, weights, *index = ctx.saved_tensors
         backward = BACKWARD if index else BACKWARD_LISTS
         if not index and _is_left_alone(grad_out, value):
             backward = backward_on_gpu if value.is_cuda else cpu.backward_of if value.is_cpu else backward
         found = backward(grad_out, value, *(index or ctx.index), locations, weights, *ctx.options, *needs)
-        of_value, of_locations, of_weights = (
-            gradient if needed else None for gradient, needed in zip(found, needs, strict=True)
-        )
+        of_value, of_locations, of_weights = [g if yes else None for g, yes in zip(found, needs, strict=True)]
         return None, of_value, None, None, of_locations, of_weights, None, None
 
 
 def _is_left_alone(*tensors):
-    """Whether nobody wants to see a backward pass of these, nor gradients of its gradients: it may leave out
-    the dispatcher, as a forward pass may."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return False
-    return is_plain(*tensors) and not is_legacy_batchedtensor(tensors[0])  # as of torch.autograd.functional
+    """Whether a backward pass may leave out the dispatcher, as a forward pass may: nobody wants to see it."""
+    is_seen = torch.is_grad_enabled() or torch.compiler.is_compiling() or is_legacy_batchedtensor(tensors[0])
+    return not is_seen and is_plain(*tensors)
 
 
-def on_gpu(*arguments):
-    """What a plain call on a GPU gives, by no dispatcher: its gradients are recorded where they are wanted."""
+def recorded(call, *arguments):
+    """What a call gives, whose gradients are recorded where they are wanted."""
     value, _, _, locations, weights, *_ = arguments
-    needs = torch.is_grad_enabled() and requires_grad(value, locations, weights)
-    return Differentiable.apply(forward_on_gpu, *arguments) if needs else forward_on_gpu(*arguments)
+    needs = value.requires_grad or locations.requires_grad or weights.requires_grad
+    return Differentiable.apply(call, *arguments) if needs and torch.is_grad_enabled() else call(*arguments)
 
 
 def _is_transformed(tensors):
@@ -246,12 +229,9 @@ def _with_gradients(operator):
 
     def call(value, shapes, starts, locations, weights, num_points=None, method="default"):
         arguments = value, shapes, starts, locations, weights, num_points, method
-        tensors = value, locations, weights
-        if _is_transformed(tensors):
+        if _is_transformed((value, locations, weights)):
             return formula.forward_of(*arguments)
-        if torch.is_grad_enabled() and requires_grad(*tensors):
-            return Differentiable.apply(below, *arguments)
-        return below(*arguments)
+        return recorded(below, *arguments)
 
     return call
 
@@ -305,12 +285,12 @@ def _with_autocast(forward, kind):
 
 for overload, forward, backward in (("", FORWARD, BACKWARD), (".lists", FORWARD_LISTS, BACKWARD_LISTS)):
     name, backward_name = f"ms_deform_attn{overload}", f"ms_deform_attn_backward{overload}"
-    LIBRARY.impl(name, forward_cuda, "CUDA")
+    LIBRARY.impl(name, forward_on_gpu, "CUDA")
     LIBRARY.impl(name, cpu.forward_of, "CPU")
     LIBRARY.impl(name, _with_autocast(forward, "cuda"), "AutocastCUDA")
     LIBRARY.impl(name, _with_autocast(forward, "cpu"), "AutocastCPU")
     LIBRARY.impl(name, _with_gradients(forward), "Autograd")
-    LIBRARY.impl(backward_name, backward_cuda, "CUDA")
+    LIBRARY.impl(backward_name, backward_on_gpu, "CUDA")
     LIBRARY.impl(backward_name, cpu.backward_of, "CPU")
     LIBRARY.impl(backward_name, _with_second_gradients(backward), "Autograd")
     torch.library.register_fake(f"numba_deform::{name}", forward_fake, lib=LIBRARY)

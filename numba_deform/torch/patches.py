@@ -63,9 +63,7 @@ LIBRARIES = {
     "mask2former": ORIGINAL,
     "detrex": Library("detrex", FUNCTION),
     "groundingdino": Library("groundingdino", FUNCTION),
-    "ultralytics": Library(
-        "ultralytics", {"multi_scale_deformable_attn_pytorch": contracts.without_starts}
-    ),
+    "ultralytics": Library("ultralytics", FUNCTION),
     "rfdetr": Library("rfdetr", {"ms_deform_attn_core_pytorch": contracts.deformable_core}),
     "rt-detr": CORE_FUNCTIONS,
     "d-fine": CORE_FUNCTIONS,
@@ -132,8 +130,7 @@ class Patch:
             _patches.remove(self)
             if not self.replaced:
                 names = ", ".join(self.library.names)
-                where = f"of {self.library.package}" if self.library.package else "that was loaded"
-                told = f"patch({self.name!r}) has replaced nothing: no module {where} defines {names}"
+                told = f"patch({self.name!r}) has replaced nothing: none of its modules defines {names}"
                 warnings.warn(told, stacklevel=2)
         while self._put:
             _take_back(self._put.pop())

@@ -5,7 +5,7 @@ import ctypes
 import functools
 import struct
 import threading
-from typing import NamedTuple
+from collections import namedtuple
 
 import torch
 
@@ -108,11 +108,7 @@ class SetMaps:
             run(stream)
 
 
-class _Array(NamedTuple):
-    """What ``check_problem`` looks at."""
-
-    shape: tuple
-    dtype: object
+_Array = namedtuple("_Array", "shape dtype")  # what ``check_problem`` looks at
 
 
 def problem_for(*call):

@@ -223,7 +223,7 @@ def test_what_was_replaced_is_told_and_nothing_is_warned_of(write):
     assert repr(p) == f"<patch of rt-detr, which has replaced {module.__name__}.{FIRST}>"
     write("ultralytics.nd_empty", "")()
     p = patch("ultralytics")
-    words = "^patch.'ultralytics'. has replaced nothing: no module of ultralytics defines multi_scale_deform"
+    words = "^patch.'ultralytics'. has replaced nothing: none of its modules defines MultiScaleDeform"
     with pytest.warns(UserWarning, match=words) as caught:
         p.undo()
     assert caught[0].filename == __file__ and repr(p) == "<patch of ultralytics, which has replaced nothing>"

@@ -16,7 +16,7 @@ from numba_deform.engines.cpu import simulate  # noqa: E402
 from numba_deform.kernels.level_maps import level_maps, level_maps_rank5  # noqa: E402
 from numba_deform.kernels.problem import Constants, Problem, make_levels  # noqa: E402
 from numba_deform.kernels.set_maps import MAP_BYTES, MOST, WORDS, build  # noqa: E402
-from numba_deform.torch import plans  # noqa: E402
+from numba_deform.torch import operator, plans  # noqa: E402
 
 SHAPES = [[5, 4], [2, 3], [1, 1]]
 CAPTURED = 5  # a stream
@@ -136,3 +136,36 @@ def test_set_maps_on_the_cpu_engine(make):
     assert len(words) == count * WORDS
     simulate(kernel, 1, 32, (target, words), shared_bytes=kernel.shared_bytes)
     assert target.tobytes() == maps.host.tobytes()
+
+
+@pytest.mark.parametrize("wanted", [(True, True, True), (True, False, False), (False, False, True)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_a_backward_launch_gets_its_operands(monkeypatch, wanted, dtype):
+    """What is not computed has no address; the gradient of value is added up in float32."""
+    launches, keys = [], []
+
+    def plan(stream, *addresses):
+        launches.append((stream, addresses))
+
+    def plan_of(device, *key):
+        keys.append(key)
+        return plan
+
+    plan.problem, plan.out_shape = PROBLEM, (2, 5, 64)
+    monkeypatch.setattr(operator, "backward_plan", plan_of)
+    monkeypatch.setattr(operator, "current_stream", lambda device: 7)
+    rows = 2, 5, 2, 3, 2
+    value, locations, weights = torch.rand(2, 27, 2, 32).to(dtype), torch.rand(*rows, 2), torch.rand(rows)
+    given = torch.rand(2, 5, 64).to(dtype)
+    call = given, value, (5, 4, 2, 3, 1, 1), (0, 20, 26), locations, weights, None, "default", *wanted
+    found = operator.backward_on_gpu(*call)
+    of_value, of_samples = wanted[0], wanted[1] or wanted[2]
+    assert keys[0][:3] == (of_value, of_samples, "fp32")
+    ((stream, (*inputs, sums, of_locations, of_weights, scale)),) = launches
+    assert stream == 7 and inputs == [t.data_ptr() for t in (value, locations, weights, given)]
+    assert [bool(address) for address in (sums, of_locations, of_weights, scale)] == [
+        of_value, of_samples, of_samples, False]  # fmt: skip
+    for gradient, tensor, yes in zip(found, (value, locations, weights), wanted, strict=True):
+        assert gradient.dtype == tensor.dtype and gradient.shape == (tensor.shape if yes else (0,))
+    if of_value:
+        assert not found[0].any() and (found[0].data_ptr() == sums) == (dtype is torch.float32)
