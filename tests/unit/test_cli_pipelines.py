@@ -156,7 +156,7 @@ def test_every_order(ring, call):
 @pytest.mark.parametrize("words, why", [
     ("run off=x", "off=x: it must be a whole number"), ("run of=1", "unknown key of; did you mean off?"),
     ("run off=2", "off=2: must be 0 or 1"), ("run workload=tiny", "unknown key workload"),
-    ("run waive=same-values", "it must be one or more of same-value,init-fence,same-init,"),
+    ("run waive=same-values", "it must be one or more of same-value,init-fence,alloc-fence,same-init,"),
     ("run waive=same-valu", "did you mean same-value?"),
     ("run limit=3", "limit goes with schedules=all"), ("run debug=1", "add engine=gpu"),
     ("run linked=1", "add engine=gpu"), ("run schedules=all landing=late", "landing does not go with"),

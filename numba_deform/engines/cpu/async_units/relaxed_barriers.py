@@ -1,6 +1,6 @@
 """Relaxed arrivals and waits at mbarriers. They order no memory, and tell that phases are over; tensor memory
 they order by ``tcgen05.fence::before_thread_sync`` before the arrival and ``::after_thread_sync`` behind the
-wait (PTX 9.7.16.6.4)."""
+wait (PTX 9.7.16.6)."""
 
 import numpy as np
 
