@@ -174,7 +174,9 @@ PROGRAMS += (
         ("products are not committed", -1), TENSOR[1], ("a wait is left out", -2), ("a wait is left out", -1),
         ("too few bytes are expected", -1), RING[3]), ("128", "256", "64")),
     on_blackwell("03", "mma_tma_multicast_sm100", (), ("512", "1024", "64")),
-    on_blackwell("04", "mma_tma_2sm_sm100", (), ("512", "1024", "64")),
+    on_blackwell("04", "mma_tma_2sm_sm100", (
+        ("products are not committed", -1), TENSOR[1], ("a wait is left out", -1),
+        ("too few bytes are expected", -1), RING[3]), ("512", "1024", "64")),
     on_blackwell("05", "mma_tma_epi_sm100", (), ("512", "1024", "64")),
 )  # fmt: skip
 

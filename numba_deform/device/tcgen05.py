@@ -43,9 +43,7 @@ KINDS = {
     "f16": (FLOATS, {0: "f16", 1: "bf16"}), "tf32": ({1: "f32"}, {2: "tf32"}), "f8f6f4": (FLOATS, F8),
     "i8": ({2: "s32"}, {0: "u8", 1: "s8"}),
 }  # fmt: skip
-# (rows of all that is multiplied, cta_group) -> (smallest N, what N is a multiple of): of 128 rows as CUTLASS
-# has it, where table 39 of PTX 9.7.16.2.1 says by 8, and for a pair by 16.
-SHAPES = {(64, 1): (8, 8), (128, 1): (16, 16), (128, 2): (32, 32), (256, 2): (32, 32)}
+HEIGHTS = {(1, False): (64, 128), (2, False): (128, 256), (1, True): (32, 64, 128)}  # M, by cta_group and .ws
 
 
 def tcgen05_instruction_descriptor(
@@ -75,26 +73,33 @@ def tcgen05_instruction_descriptor(
     value["d"] = value.pop("sums")
     if kind == "f16" and not value["d"] and (value["a"] or value["b"]):
         raise ValueError(f"sums='f16' of a={a!r}, b={b or a!r}: sums of bf16 are f32")
-    if columns not in columns_of(kind, rows, pair):
-        heights = (128, 256) if pair else (64, 128)
-        known = ", or ".join(f"{m} with {_listed(columns_of(kind, m, pair))}" for m in heights)
+    group = 2 if pair else 1
+    if columns not in columns_of(kind, rows, group):
+        known = shapes_in_words(kind, group, False)
         raise ValueError(f"rows={rows}, columns={columns} of kind::{kind} must be {known} columns")
     if limit and kind != "i8" or (negate_a or negate_b) and kind == "i8":
         raise ValueError(f"limit={limit} is for kind::i8, and negate_a and negate_b for the others; not {kind}")
     return sum(int(number) << FIELDS[name][0] for name, number in value.items())
 
 
-def columns_of(kind, rows, pair=False):
-    """The columns that a product of so many rows may have."""
-    if kind == "i8" and rows == 64 and not pair:
-        return 8, 16, 24, *range(32, 257, 16)
-    least, step = SHAPES.get((rows, 1 + pair), (257, 1))
-    return range(least, 257, step)
+def columns_of(kind, rows, group=1, ws=False):
+    """The columns that products of so many rows, of all blocks together, may have: PTX 9.7.16.2.1, table 39."""
+    if rows not in HEIGHTS.get((group, ws), ()) or rows == 64 and kind.startswith("mx"):
+        return ()
+    if ws:
+        return 64, 128, 256
+    if kind == "i8":
+        return range(32, 257, 32) if group == 2 else (8, 16, 24, *range(32, 257, 16))
+    return range(8 * group, 257, 8 * group)
 
 
-def _listed(numbers):
-    first, second, *_, last = numbers
-    return f"{first}, {second} .. {last}"
+def shapes_in_words(kind, group, ws):
+    """The rows and columns that products of a kind may have, in words."""
+    found = []
+    for rows in HEIGHTS.get((group, ws), ()):
+        if columns := columns_of(kind, rows, group, ws):
+            found.append(f"{rows} with {columns[0]}, {columns[1]} .. {columns[-1]}")
+    return ", or ".join(found)
 
 
 @cuda.jit(device=True, inline="always")

@@ -121,8 +121,9 @@ def pair(kind="f16", rows=256, columns=64, mma="tcgen05.mma.cta_group::2.kind::{
 
 
 @pytest.mark.parametrize("kind", ["f16", "tf32", "e4m3", "i8", "f16 to f16"])
-@pytest.mark.parametrize("rows, columns", [(256, 64), (128, 32), (256, 256), (128, 96)])
+@pytest.mark.parametrize("rows, columns", [(256, 64), (128, 32), (256, 256), (128, 96), (256, 16), (128, 48)])
 def test_pairs(kind, rows, columns):
+    columns += columns % 32 if kind == "i8" else 0  # which takes multiples of 32
     got, want = pair(kind, rows, columns)
     if rows == 128:  # the right half of D in the lanes from 64 on
         want = np.stack([np.concatenate(np.split(half, 2, axis=1)) for half in np.split(want, 2)])
@@ -165,8 +166,8 @@ WRONG = {
         changed(" @p bra ready;", " setp.ne.or.u32 p, rank, 0, p; @p bra ready;"),
         "TensorMemoryMisuse", "block 1, its peer", ""),
     "N that a pair has not": (
-        changed("ld.param.u32 n, [pn];", f"mov.u32 n, {descriptor_of(256, 48)};"), "BadTensorOperand",
-        "M 256, N 48", "M is 128 with N 32, 64 .. 256, or 256 with N 32, 64 .. 256, with cta_group::2"),
+        changed("ld.param.u32 n, [pn];", f"mov.u32 n, {descriptor_of(256, 40)};"), "BadTensorOperand",
+        "M 256, N 40", "M is 128 with 16, 32 .. 256, or 256 with 16, 32 .. 256 columns, with cta_group::2"),
     "the blocks have not met": (
         changed("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", "bar.sync 0;", 2),
         "BlockNotStarted", "tensor memory of block 1", "barrier.cluster.arrive"),

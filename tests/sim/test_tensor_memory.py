@@ -30,8 +30,8 @@ ROWS, COLUMNS, ROW = 128, 32, 128  # of D; bytes of a row of A and B, which a sw
 def test_instruction_descriptors_are_what_the_engine_reads(kind, pair):
     sums, factors = KINDS[kind]
     for rows in (128, 256) if pair else (64, 128):
-        assert len(columns_of(kind, rows, pair)) >= 8
-        for columns in columns_of(kind, rows, pair):
+        assert len(columns_of(kind, rows, 1 + pair)) >= 8
+        for columns in columns_of(kind, rows, 1 + pair):
             for a in factors.values():
                 word = nd.tcgen05_instruction_descriptor(kind, rows, columns, a, pair=pair)
                 shape = decoded(None, kind, word, How(1 + pair))
@@ -55,11 +55,11 @@ def test_an_instruction_descriptor_bit_by_bit():
 
 @pytest.mark.parametrize("given, words", [
     ({"kind": "mxf4"}, "kind='mxf4' must be one of f16, tf32, f8f6f4, i8"),
-    ({"rows": 96}, "rows=96, columns=64 of kind::f16 must be 64 with 8, 16 .. 256, or 128 with 16, 32"),
-    ({"columns": 24}, "rows=128, columns=24"), ({"columns": 272}, "columns=272"), ({"columns": 0}, "columns=0"),
+    ({"rows": 96}, "rows=96, columns=64 of kind::f16 must be 64 with 8, 16 .. 256, or 128 with 8, 16"),
+    ({"columns": 28}, "rows=128, columns=28"), ({"columns": 272}, "columns=272"), ({"columns": 0}, "columns=0"),
     ({"kind": "i8", "rows": 64, "columns": 40}, "columns=40 of kind::i8"),
-    ({"rows": 64, "pair": True}, "must be 128 with 32, 64 .. 256, or 256 with 32, 64 .. 256 columns"),
-    ({"rows": 256}, "rows=256"), ({"columns": 48, "pair": True}, "columns=48"),
+    ({"rows": 64, "pair": True}, "must be 128 with 16, 32 .. 256, or 256 with 16, 32 .. 256 columns"),
+    ({"rows": 256}, "rows=256"), ({"columns": 40, "pair": True}, "columns=40"),
     ({"a": "e4m3"}, "a='e4m3' of kind::f16 must be one of f16, bf16"),
     ({"kind": "tf32", "sums": "f16"}, "sums='f16' of kind::tf32 must be one of f32"),
     ({"a": "bf16", "sums": "f16"}, "sums of bf16 are f32"),

@@ -6,13 +6,13 @@
 extern "C" __global__ void __launch_bounds__(192) holes(const char* a, const char* b, float* out) {
     RING
     __shared__ uint32_t more[4];
-    START(64, 1, 128)
+    START(256, 1, 128)
     if (warp == 4) {
         alloc(address(&more[0]), 128);
-        alloc(address(&more[1]), 32);
-        dealloc(d, 64);
-        alloc(address(&more[2]), 256);
-        dealloc(more[1], 32);
+        alloc(address(&more[1]), 64);
+        dealloc(d, 256);
+        alloc(address(&more[2]), 64);
+        dealloc(more[1], 64);
         alloc(address(&more[3]), 64);
     }
     __syncthreads();
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(192) holes(const char* a, const cha
         before();
     }
     __syncthreads();
-    if (warp == 4) dealloc(more[2], 256), dealloc(more[0], 128), dealloc(more[3], 64);
+    if (warp == 4) dealloc(more[2], 64), dealloc(more[0], 128), dealloc(more[3], 64);
 }
 
 // Two threads of two warps issue products into columns of their own, each with a commit of its own.

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from ....device import tcgen05
-from ....device.tcgen05 import F8, FIELDS, SHAPES
+from ....device.tcgen05 import F8, FIELDS, columns_of, shapes_in_words
 from ... import faults
 from ..memory.access_records import Copy
 from ..memory.cluster_memory import RANK
@@ -26,7 +26,6 @@ KINDS = tcgen05.KINDS | {kind: ({0: "f32"}, factors) for kind, factors in SCALED
 SCALE_TYPES = {0: ml_dtypes.float8_e4m3fn, 1: ml_dtypes.float8_e8m0fnu}
 SCALE_FIELDS = {**FIELDS, "d": (0, 0), "scale_b": (4, 2), "scale": (23, 1), "scale_a": (29, 2)}
 SWIZZLES = {0: 0, 2: 1, 4: 2, 6: 3}  # of a descriptor of shared memory -> of wgmma's
-WS_SHAPES = {(rows, 1): (64, 64) for rows in (32, 64, 128)}
 # What tcgen05.cp brings: bytes of a row, and the row of the source that each lane gets (PTX 9.7.16).
 _LANE = np.arange(LANES)
 COPIES = {
@@ -72,14 +71,9 @@ def decoded(thread, kind, descriptor, how):
         known = [", ".join(f"{n} ({t})" for n, t in table.items()) for table in (sums, factors)]
         raise _bad_descriptor(thread, kind, said + ", sparse" * field["sparse"],
                               f"kind::{kind} has D of {known[0]}, A and B of {known[1]}, dense")  # fmt: skip
-    shapes = WS_SHAPES if how.ws else SHAPES
-    least, step = shapes.get((rows, how.group), (0, 0))
-    if not step or how.scales and rows == 64 or not least <= columns <= 256 or columns % step:
-        there = ", or ".join(
-            f"{m} with N {n}, {n + by} .. 256" for (m, group), (n, by) in shapes.items()
-            if group == how.group and not (how.scales and m == 64)
-        )  # fmt: skip
-        raise _bad_descriptor(thread, kind, said, f"M is {there}, with cta_group::{how.group}")
+    if columns not in columns_of(kind, rows, how.group, how.ws):
+        known = shapes_in_words(kind, how.group, how.ws)
+        raise _bad_descriptor(thread, kind, said, f"M is {known} columns, with cta_group::{how.group}")
     form, scale = form_of(*types.values()), ()
     pairs = ((field[f"{name}_a"], field[f"{name}_b"]) for name in ("negate", "transpose"))
     negated, transposed = (tuple(map(bool, pair)) for pair in pairs)

@@ -21,8 +21,8 @@ from .warp_mma import converged
 
 LANES, COLUMNS = 128, 512
 BASIS = "tensor memory is judged by PTX's text alone: no GPU that has it has run this engine's tests"
-PEER = "the other block of the pair"  # a kind of wait
 PATIENCE = 16  # turns that others get
+PEER = "the other block of the pair"  # a kind of wait
 MANY = 4096  # accesses on record, after which those that no cell remembers are dropped
 WAITS = {"ld": "tcgen05.wait::ld", "st": "tcgen05.wait::st"}
 
@@ -106,6 +106,7 @@ class TensorMemory:
         block.execution.basis = BASIS
         self.allocations, self.relinquished, self.waiters = {}, None, []  # first column -> Allocation
         self.group, self.calls = None, []  # (cta_group, site) of the first instruction; what takes both blocks
+        self.last = COLUMNS  # how many the last allocation was of
         self.cells = np.zeros((LANES, COLUMNS), np.uint32)
         self.writer = np.zeros((LANES, COLUMNS), np.int64)  # number of the Access that wrote a cell last
         self.writes, self.reads, self.count = {}, [], 0
@@ -133,6 +134,11 @@ class TensorMemory:
                 what += f" after tcgen05.relinquish_alloc_permit at {thread.at(self.relinquished)}"
                 cure = "Allocate all columns before the block gives the permit up."
                 raise thread.fault(faults.TensorMemoryMisuse, what, cure=cure)
+            if columns > self.last:
+                cure = f"Allocate the larger number first, or {columns} columns at once."
+                what += f" after one of {self.last}: the columns of a block's allocations do not grow"
+                raise thread.fault(faults.TensorMemoryMisuse, what, cure=cure)
+            self.last = columns
             while (first := self._room(columns)) is None:
                 self.waiters.append(thread)
                 thread.park("tcgen05.alloc", self, columns)
@@ -295,9 +301,10 @@ class TensorMemory:
         lane, first = split_address(address)
         where = places(shape, count, split, packed)
         cells = (lane + where[0][thread.lane]) % LANES, (first + where[1][thread.lane]) % COLUMNS
-        for _ in range(PATIENCE):  # let the late writer come, so that the fault can name it
+        for turn in range(PATIENCE):  # let the late writer come, so that the fault can name it
             if self.writer[cells].all():
                 break
+            self.block.gives_way = len(self.block.cluster.blocks) > 1 and turn % 2 == 0  # to another block
             thread.spin()
 
         def move(brought):
