@@ -38,7 +38,6 @@ class Direct(Rows):
     threads: int = 128
     min_blocks: int = 7
 
-    packed = ("float16", "bfloat16")
     any_samples = True  # also levels with different numbers of points, and method="discrete"
     is_gated = False
 

@@ -91,14 +91,6 @@ def test_types_and_layouts(name, dtype, padded, size):
     check(inputs, name, min_blocks=0, **FAMILIES[name])
 
 
-@pytest.mark.parametrize("lanes", [4, *(pytest.param(n, marks=full) for n in (1, 2, 8, 16, 32))])
-@pytest.mark.parametrize("channels", [24, pytest.param(64, marks=full)])
-def test_bf16_products_on_tensor_cores(lanes, channels):
-    """Each lane gets back the sums of its own words, whatever it holds of a row."""
-    inputs = small(dtype="bfloat16", channels=channels, num_query=3).generate(seed=5)
-    check(inputs, "direct", threads=64, min_blocks=0, lanes=max(lanes, channels // 32), arithmetic="packed")
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize(
     ("channels", "dtype"), [
