@@ -1,8 +1,8 @@
 """direct: four plain 16-byte loads per sample, served by L1. Runs on any architecture.
 
 Its gated form runs after another kernel, and only if that one left its work to it (window_probe.py); else its
-blocks end at once. Launching blocks takes its time too, so they are few: each of their warps takes the next
-rows that nobody has taken, until there are no more. No warp waits for another.
+blocks end at once. Launching blocks takes its time too, so they are few: each takes the next rows that nobody
+has taken, until there are no more.
 
 Every lane prepares a run of samples (lanes.py): where the two rows of each 2x2 tile start and what they
 weigh. Then all lanes go through all runs, fetch each sample's numbers, and load and add their own 16 bytes.
@@ -11,12 +11,21 @@ weigh. Then all lanes go through all runs, fetch each sample's numbers, and load
 import dataclasses
 from dataclasses import dataclass
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32, rem_u32
-from ..device.memory import atom_add_gpu_global_u32, global_at, ld_global_b32, ld_global_nc_L1_evict_last_v4
-from ..device.sync import lane, shfl_sync_idx_b32, warp
+from ..device.memory import (
+    atom_add_gpu_global_u32,
+    global_at,
+    ld_global_b32,
+    ld_global_nc_L1_evict_last_v4,
+    ld_shared_b32,
+    shared_address,
+    shared_at,
+    st_shared_b32,
+)
+from ..device.sync import shfl_sync_idx_b32
 from .parts.accumulate import ALL, ARITHMETIC
 from .parts.config import Rows
 from .parts.lanes import chunk_of, lane_layout
@@ -24,7 +33,7 @@ from .parts.row import Row, row_parts
 from .parts.sampling import clamp, corner_weights, load_level
 from .problem import ITEMSIZE
 
-GATE_WORDS = 2  # at ``gate``: how many samples lie outside windows, with FAR; how many warps' rows are taken
+GATE_WORDS = 2  # at ``gate``: how many samples lie outside windows, with FAR; how many blocks' rows are taken
 FAR = 1 << 31  # the bit by which another kernel leaves its work to this one
 
 
@@ -62,7 +71,6 @@ def build(config, constants):
     layout = lane_layout(config.lanes, constants)
     ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
     ROWS_PER_BLOCK, WORDS = config.threads // layout.lanes, layout.run * layout.sides_per_lane
-    ROWS_PER_WARP, WARPS = 32 // layout.lanes, config.threads // 32
     parts, arithmetic = row_parts(config, constants), ARITHMETIC[constants.dtype, config.arithmetic]
     place, new_sums, new_raw, unpack = parts.place, parts.new_sums, parts.new_raw, parts.unpack
 
@@ -88,9 +96,9 @@ def build(config, constants):
             arithmetic.add(acc.sums, acc.partial, c, upper, up, lower, down)
 
     @cuda.jit(device=True, forceinline=True)
-    def add_rows(first, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size):
-        """The rows of one block of the plain form, or of one turn of a warp of the gated one."""
-        number = int32(first) + me.row
+    def add_rows(block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size):
+        """The rows of one block of the plain form, or of one turn of the gated one."""
+        number = int32(block) * int32(ROWS_PER_BLOCK) + me.row
         valid = number < rows
         # The last block's spare lanes work along, and store nothing.
         number = min(number, int32(rows - 1))
@@ -146,8 +154,8 @@ def build(config, constants):
         rows_per_batch: i32, heads: i32, spatial_size: i32,
     ):  # fmt: skip
         add_rows(
-            int32(cuda.blockIdx.x) * int32(ROWS_PER_BLOCK), place(cuda.threadIdx.x), value, levels, locations,
-            weights, out, rows, rows_per_batch, heads, spatial_size,
+            cuda.blockIdx.x, place(cuda.threadIdx.x), value, levels, locations, weights, out, rows,
+            rows_per_batch, heads, spatial_size,
         )  # fmt: skip
 
     @kernel(threads=config.threads, min_blocks=config.min_blocks)
@@ -156,17 +164,20 @@ def build(config, constants):
         rows_per_batch: i32, heads: i32, spatial_size: i32,
     ):  # fmt: skip
         if ld_global_b32(gate) & uint32(FAR):
-            me, first = place(lane()), uint32(cuda.blockIdx.x) * uint32(WARPS) + uint32(warp())
-            first = uint32(first * uint32(ROWS_PER_WARP))
-            while first < uint32(rows):
+            slots = shared_address(cuda.shared.array(2, types.uint32))
+            me, block, slot = place(cuda.threadIdx.x), uint32(cuda.blockIdx.x), uint32(0)
+            while uint32(block * uint32(ROWS_PER_BLOCK)) < uint32(rows):
                 taken = uint32(0)
-                if lane() == 0:  # asked for now, needed when these rows are done
+                if cuda.threadIdx.x == 0:  # asked for now, needed when these rows are done
                     taken = atom_add_gpu_global_u32(gate + uint64(4), uint32(1))
                 add_rows(
-                    first, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size
+                    block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size
                 )
-                taken = uint32(taken + uint32(cuda.gridDim.x) * uint32(WARPS))
-                first = uint32(shfl_sync_idx_b32(uint32(ALL), taken, uint32(0)) * uint32(ROWS_PER_WARP))
+                if cuda.threadIdx.x == 0:
+                    st_shared_b32(shared_at(slots, slot, 4), taken)
+                cuda.syncthreads()
+                block = uint32(uint32(cuda.gridDim.x) + ld_shared_b32(shared_at(slots, slot, 4)))
+                slot = uint32(slot ^ uint32(1))  # other warps may still be reading this one
 
     return direct_gated if config.is_gated else direct
 
