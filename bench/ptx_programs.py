@@ -51,7 +51,8 @@ FAULTS = {
     "no fence before a product": (r"wgmma\.fence\.sync\.aligned;", "",
                                   "MissingWarpgroupFence|AccumulatorInFlight"),
     "products are not committed": (r"tcgen05\.commit[.\w:]*\.b64 *(\[[^]]*\])[^;]*;",
-                                   r"mbarrier.arrive.b64 _, \1;", "TensorInFlight|RefillRace|ReadAfterRelease"),
+                                   r"mbarrier.arrive.b64 _, \1;",
+                                   "TensorInFlight|RefillRace|ReadAfterRelease|MissingArrivals"),
     "tensor memory is not freed": (r"(?:@!?%p\d+\s+)?tcgen05\.dealloc[^;]*;", "", "TensorMemoryMisuse"),
     "too few columns are allocated": (r"(tcgen05\.alloc[^;]*\], *)\d+;", r"\g<1>32;", "TensorMemoryMisuse"),
     "the first product adds": (r"(?:@(%p\d+) )?(tcgen05\.mma[^;]*, )(%p\d+);",
@@ -387,8 +388,9 @@ not been run yet is not in the tables.
 
 {programs}
 
-The tutorials `mma_sm100`, `mma_tma_sm100` and `mma_tma_multicast_sm100` are for a Blackwell GPU and are judged
-by PTX's text alone; their own comparison of the results says that they are right. As it stands the first is a
+The tutorials `mma_sm100`, `mma_tma_sm100`, `mma_tma_multicast_sm100`, `mma_tma_2sm_sm100`, whose products are
+of two blocks, and `mma_tma_epi_sm100` are for a Blackwell GPU and are judged by PTX's text alone; their own
+comparison of the results says that they are right. As it stands the first is a
 MissingProxyFence: threads store its tiles, and no `fence.proxy.async` comes before the product. It runs here
 with that fence. The second takes one step: with more it is a MissedPhase, since nothing keeps the warps that
 only wait within a phase of the one that goes on.
