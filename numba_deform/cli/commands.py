@@ -279,6 +279,7 @@ Examples:
   numba-deform check schedules=5 junit=faults.xml -m pytest tests/
   numba-deform check ring.ptx entry=ring grid=1 block=64 args=arguments.py
   numba-deform check ring.cu entry=ring grid=1 block=64 args=arguments.py options='-std=c++17 -DSTAGES=3'
+  numba-deform check mm.cu entry=mm block=192 shared=65536 args=arguments.py options=-arch=sm_100a
   numba-deform check waive=same-value,init-fence matmul.py          # Triton's
   numba-deform new my.py
   numba-deform run --load my.py --stages 4 --engine cpu

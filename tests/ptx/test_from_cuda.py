@@ -203,6 +203,8 @@ def test_errors_of_nvcc(tmp_path):
     (tmp_path / "bad.cu").write_text("int ok;\n__global__ void f( {")
     with pytest.raises(ValueError, match=r"(?s)nvcc does not compile .*bad.cu:\n.*bad.cu\(2\): error"):
         nd.from_cuda(tmp_path / "bad.cu")
+    with pytest.raises(ValueError, match="give options=-arch=sm_100a"):
+        nd.from_cuda(KERNELS / "tcgen05.cu")
     body = "#if __CUDA_ARCH__ >= 10000\n*x = 1;\n#endif"
     (tmp_path / "gone.cu").write_text(f"__global__ void f(int *x) {{\n{body}\n}}")
     with pytest.raises(faults.NothingRan, match="f has no instruction but ret"):

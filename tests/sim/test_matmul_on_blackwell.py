@@ -115,6 +115,9 @@ WRONG = [
     ("staged", "staged", "nd.tcgen05_commit(ring.empty(state))", "ring.arrive(state)", "ReadAfterRelease", "ring.arrive", "Let tcgen05.commit arrive on ring.empty"),
     ("staged", "staged", "nd.tcgen05_commit(ring.empty(state))", "pass", "MissingArrivals", "ring.acquire", "tcgen05_commit(ring.empty(state)) behind its products"),
     ("staged", "staged", "nd.tcgen05_commit(ready.at())", "ready.arrive()", "TensorInFlight", "tcgen05_ld", "Wait on ring.empty"),
+    ("staged", "staged", "nd.tcgen05_commit(ready.at())", "pass", "MissingArrivals", "ready.wait", "and never on ready: is that one meant?"),
+    ("one_tile", "one_tile", "nd.tcgen05_commit(empty.at())", "pass", "MissingArrivals", "empty.wait", ""),
+    ("staged", "staged", "nd.warp() == MULTIPLIER and nd.lane() == 0", "nd.warp() == MULTIPLIER", "TensorInFlight", "mma(sums", "Let one thread issue it"),
     ("staged", "staged", "ring.acquire(state)", "pass", "TooManyArrivals", "ring.expect", "Call ring.acquire(state)"),
     ("staged", "staged", "ring.wait(state)", "pass", "InFlightRead", "mma(sums", "Wait on the full barrier"),
     ("overlapped", "overlapped", "turns.acquire(turn)", "pass", "DataRace", "mma(sums", "Have both sides meet"),
@@ -142,6 +145,16 @@ def test_a_changed_line(case):
     fault = caught.value
     number = int(re.search(r":(\d+)", fault.where)[1])
     assert line in text.splitlines()[number - 1] and cure in fault.cure, str(fault)
+
+
+def test_a_commit_before_its_products():
+    lines = TEXT.splitlines(True)
+    first, last = body_of("staged")
+    place = next(i for i in range(first, last) if "nd.tcgen05_commit(ring.empty(state))" in lines[i])
+    lines[place - 1 : place + 1] = lines[place], lines[place - 1]
+    with pytest.raises(faults.ReadAfterRelease, match="before the product") as caught:
+        run("staged", "".join(lines))
+    assert "tcgen05_commit(ring.empty" in str(caught.value) and "behind the product at" in caught.value.cure
 
 
 def test_an_arrival_behind_the_wait_for_the_products():

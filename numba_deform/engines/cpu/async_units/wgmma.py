@@ -457,7 +457,8 @@ def read_matrix(thread, component, places, what, phase, tids, home=None):
                 continue  # the common case
             for tid in tids:
                 if unseen := space._unseen(block.threads[tid], w):
-                    raise thread.explain.bad_access(space, block.threads[tid], unseen, start, 16)
+                    at = start + records.index(w)
+                    raise thread.explain.bad_access(space, block.threads[tid], unseen, at, 16)
             for tid in tids:
                 block.copy_engine.check_proxy(block.threads[tid], start, stop - start, what, home)
         a, b = start - space.base, stop - space.base

@@ -10,7 +10,7 @@ from .groups import explain_copy, explain_group, released_in_flight
 from .race_causes import RELAXED, race, relaxed_arrival
 from .refills import far_refill, refill_fault, release_of, too_early, verb_of, waited_too_early
 from .source_causes import carved
-from .tensor_cells import given_by_commit, read_by_product, released_by_arrival, tensor_pipe
+from .tensor_cells import read_by_product, released_too_early, tensor_pipe
 
 OVERLAP = "If each store should have a place of its own, correct that; or let one thread issue it. Otherwise: "
 LOOKS = 50  # of one who waits for others, in vain: each block has had its turn
@@ -269,8 +269,7 @@ def _read_by_copy(thread, r, copy, name, what):
     what += f"the {thing} {who}issued at {thread.at(r.site)} may still be reading"
     issuer, group = r.block.threads[r.tid], r.tid // 128
     if copy and r.tid in copy.givers and tensor_pipe(r):
-        again = given_by_commit(copy, issuer)  # of which this product knew nothing
-        return waited_too_early(copy, issuer, r, again) or released_by_arrival(copy, issuer, name, r)
+        return waited_too_early(copy, issuer, r) or released_too_early(copy, issuer, name, r)
     if by_product and copy:
         if givers := [t for t in copy.givers if t // 128 == group]:
             thread.let_others_come()

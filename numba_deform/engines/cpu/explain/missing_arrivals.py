@@ -2,7 +2,7 @@
 
 from ...waiting import have, ranges
 from .source_order import has_left, passed_by
-from .tensor_cells import issues_products
+from .tensor_cells import issues_products, not_committed
 from .waits import RING, States
 
 
@@ -82,6 +82,11 @@ class MissingArrivalsReport:
                 return (f" The last that has come to {each.name}{of.format(each.block.index)} is {who}; a "
                         "multicast goes to the blocks that its mask names.")  # fmt: skip
         return ""
+
+    def not_committed(self, barrier):
+        """Nobody has ever arrived, and the block issues products of tcgen05."""
+        never = barrier.pending and not (barrier.arrivers or self.arrived or barrier.last_far)
+        return not_committed(barrier) if never else None
 
     def committed_elsewhere(self, barrier):
         """Products have been committed to the same barrier of another block, and not to this one."""
@@ -206,5 +211,5 @@ class MissingArrivalsReport:
             "turn; acquire of a Ring does so."
         )  # fmt: skip
 
-    CURES = (never_came, committed_elsewhere, not_announced, other_parity, nobody_left, beside, never_released,
-             in_another_block, never_complete, skipped, nobody_began)  # fmt: skip
+    CURES = (never_came, committed_elsewhere, not_committed, not_announced, other_parity, nobody_left, beside,
+             never_released, in_another_block, never_complete, skipped, nobody_began)  # fmt: skip

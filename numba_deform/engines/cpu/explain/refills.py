@@ -49,12 +49,12 @@ def release_of(copy, reader):
             f"arrived on {copy.last_wait.barrier.name}, which gave the stage back")  # fmt: skip
 
 
-def waited_too_early(copy, reader, r, again=False):
+def waited_too_early(copy, reader, r):
     """The fault of ``reader``, which has read by the record ``r``, if its last wait returned for a phase that
     it had released before, or before any phase was over; or None."""
     barrier = copy.barrier
     _, phase, where, first, last = reader.waits.get(barrier, (barrier, 0, None, 0, 0))
-    again, fresh = again or first <= copy.givers.get(reader.tid, -1) < last, phase < 0 and last <= r.clock
+    again, fresh = first <= copy.givers.get(reader.tid, -1) < last, phase < 0 and last <= r.clock
     if not again and not fresh:
         return None
     what = f"reads {reader.block.shared.name_of(copy.address)}, into which {reader.describe(copy)} issues a "

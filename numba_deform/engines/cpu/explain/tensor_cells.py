@@ -48,7 +48,7 @@ def cells_in_flight(access, before, verb, replaced=None):
         cure = f"Call {wait} {where}."
     elif access.kind == before.kind == "mma" and thread.block is not issuer.block:
         cure = "One of the two blocks issues the products of a pair: have the other only load and wait."
-    elif access.kind == "mma" and before.site == access.site and issuer is not thread:
+    elif access.kind == "mma" and thread.at(before.site) == thread.at(access.site) and issuer is not thread:
         cure = "Let one thread issue it, say that of elect.sync: each that executes it issues a product."
     elif before.site == access.site and verb == "reads":
         cure = "Give D columns that A does not have."
@@ -59,7 +59,7 @@ def cells_in_flight(access, before, verb, replaced=None):
         cure = f"Put __syncwarp() behind the wait of thread {mate.tid}, or let all lanes of its warp wait."
     fault = thread.fault_at(kind, what, access.site, cure=cure)
     if cure is None:
-        _wait_for_product(fault, thread, before.pipe, before.number)
+        _wait_for_product(fault, thread, before.pipe, before.number, -1)
         if access.kind == "mma":
             fault.cure += " Whoever reads that product has to be waited for as well."
     return fault
@@ -76,8 +76,9 @@ def _written_too_early(access, before, meant):
     return thread.fault_at(faults.DataRace, what, before.site, cure=cure)
 
 
-def _wait_for_product(fault, thread, pipe, number):
-    """Say of a product, number n of a Pipe, which commit would tell a thread that it is over."""
+def _wait_for_product(fault, thread, pipe, number, which=0):
+    """Say of a product, number n of a Pipe, which commit would tell a thread that it is over: ``which`` of
+    those behind it, the first or the last, unless the thread has waited for one."""
     commits = [each for each in pipe.commits if each[0] >= number]
     if not commits:
         fault.add("no tcgen05.commit follows it")
@@ -85,7 +86,7 @@ def _wait_for_product(fault, thread, pipe, number):
         return
     waited = [thread.waits[barrier] for _, barrier, _ in commits if barrier in thread.waits]
     last = max(waited, key=lambda wait: wait.last, default=None)
-    _, barrier, site = next((each for each in commits if last and each[1] is last.barrier), commits[0])
+    _, barrier, site = next((each for each in commits if last and each[1] is last.barrier), commits[which])
     fault.add(f"its tcgen05.commit at {thread.at(site)} signals {barrier.name}")
     fault.cure = f"Wait on {barrier.name}, for the phase that the commit completes, before this."
     others = [b.name for b in thread.waits if any(b is of for _, of, _ in pipe.commits)]
@@ -110,22 +111,44 @@ def read_by_product(fault, thread, r):
     return fault
 
 
+def not_committed(barrier):
+    """What is missing where nobody arrives on a barrier, and a thread of its block is done with its products: a
+    cure in words, or None."""
+    block = barrier.block
+    for (kind, tid), pipe in (block.tensor_memory.pipes.items() if block.tensor_memory else ()):
+        if kind != "mma" or any(to is barrier for _, to, _ in pipe.commits):
+            continue
+        thread, copies = block.threads[tid], [each for each in pipe.copies if each.phase == pipe.number]
+        if not thread.dead and isinstance(thread.waiting[1], type(barrier)):
+            continue
+        if copies:
+            return (f"Thread {tid} has issued products, the last at {thread.at(copies[-1].site)}, and no "
+                    f"tcgen05.commit behind them: have it commit them on {barrier.name}.")  # fmt: skip
+        if pipe.commits:
+            _, to, site = pipe.commits[-1]
+            return (f"Thread {tid} commits its products, last at {thread.at(site)}, on {to.name} and never on "
+                    f"{barrier.name}: is that one meant?")  # fmt: skip
+    return None
+
+
 def issues_products(thread):
     """Whether a thread has issued a tcgen05.mma."""
     memory = thread.block.tensor_memory
     return memory is not None and ("mma", thread.tid) in memory.pipes
 
 
-def given_by_commit(copy, giver):
-    """Whether the thread ``giver`` gave the stage of ``copy`` back by a tcgen05.commit."""
-    commits = giver.block.tensor_memory.pipe("mma", giver.tid).commits
-    return any(barrier is copy.last_wait.barrier for _, barrier, _ in commits)
-
-
-def released_by_arrival(copy, giver, name, r):
-    """The fault of the thread ``giver``, which gives a stage back by itself while a tcgen05.mma, the reader
-    ``r``, may read it."""
+def released_too_early(copy, giver, name, r):
+    """The fault of the thread ``giver``, which gives a stage back by itself, or by a tcgen05.commit before its
+    tcgen05.mma, while that, the reader ``r``, may read it."""
     empty, at = copy.last_wait.barrier, giver.at
+    commits = [site for _, barrier, site in tensor_pipe(r).commits if barrier is empty]
+    if commits:
+        what = f"commits on {empty.name}, which gives {name} back, before the product at {at(r.site)}, "
+        what += f"which may still be reading it; {giver.describe(copy)} issues a {copy.what} "
+        what += f"into it at {at(copy.site)}"
+        cure = f"Put the tcgen05.commit behind the product at {at(r.site)}: it tells of what comes before it."
+        gave = commits[-1]
+        return giver.fault_at(faults.ReadAfterRelease, what, gave, empty, rule=UNTIL_COMMIT, cure=cure)
     gave = giver.arrivals.get(empty)
     what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r.site)} may still be "
     what += f"reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"

@@ -98,8 +98,15 @@ def _by_nvcc(file, source, options, path):
             what = f"from_cuda: {path} does not start ({error.strerror}); {INSTALL}"
             raise FileNotFoundError(what) from None
         if ended.returncode:
-            raise ValueError(f"nvcc does not compile {file}:\n{ended.stderr.strip() or ended.stdout.strip()}")
+            told = ended.stderr.strip() or ended.stdout.strip()
+            raise ValueError(f"nvcc does not compile {file}:\n{told}{_of_another_gpu(told)}")
         return out.read_text()
+
+
+def _of_another_gpu(told):
+    """What to do where a compiler says that its target lacks an instruction; else ""."""
+    lacks = f"target '{ARCHITECTURE}'" in told
+    return "\nFor a Blackwell GPU give options=-arch=sm_100a." if lacks else ""
 
 
 def _by_nvrtc(file, source, options, _):
@@ -119,7 +126,8 @@ def _by_nvrtc(file, source, options, _):
     (status,) = nvrtc.nvrtcCompileProgram(program, len(words), [word.encode() for word in words])
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         told = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
-        raise ValueError(f"NVRTC does not compile {file}:\n{told.strip() or status.name}")
+        told = f"{told.strip() or status.name}{_of_another_gpu(told)}"
+        raise ValueError(f"NVRTC does not compile {file}:\n{told}")
     return _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
 
 
