@@ -379,6 +379,22 @@ def read(turns, turn, sums, out, row, x, pitch):
     turns.arrive(turn)
 
 
+# %% read wrong: Wait between the load and the first use
+@nd.function
+def read(turns, turn, sums, out, row, x, pitch):
+    turns.wait(turn)
+    nd.tcgen05_fence_after_thread_sync()
+    line = nd.global_at(out, row, 4 * pitch)
+    for column in range(0, COLUMNS, 16):
+        w = nd.tcgen05_ld_32x32b_x16(sums + column)
+        for i in nd.static_range(4):
+            at = nd.global_at(line, x + column + 4 * i, 4)
+            nd.st_global_v4(at, w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3])
+    nd.tcgen05_wait_ld()
+    nd.tcgen05_fence_before_thread_sync()
+    turns.arrive(turn)
+
+
 # %% read wrong: once for a tile
 @nd.function
 def read(turns, turn, sums, out, row, x, pitch):

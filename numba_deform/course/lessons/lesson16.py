@@ -1,6 +1,10 @@
 """The checks of lesson 16, Blackwell: tensor memory, commits, a ring given back by products, two sets of sums.
 All on the CPU engine, by PTX's text: none of it has run on hardware."""
 
+import ast
+import inspect
+import textwrap
+
 from numba import cuda
 
 from ...compiler import i32, kernel, u64
@@ -106,6 +110,9 @@ READ_FAULTS = {
 def read(answer):
     """answer(turns, turn, sums, out, row, x, pitch), a device function."""
     run(two_sets(answer), TILES, 1, 2, TILES)
+    tree = ast.parse(textwrap.dedent(inspect.getsource(answer.py_func)))
+    late = "The words are stored before anything says that they have come; in Python the engine misses it."
+    require(not uses_early(tree), f"{late} Wait between the load and the first use of `w`.")
     return "wait_ld, then all is in registers; then the arrival, and the next tile's products may come."
 
 
@@ -117,6 +124,21 @@ def announced(answer):
     require(got != 2 * alone, "That counts the tile of B twice. Each block loads a half of it.")
     require(got == 2 * one, f"{got} is not it: 2 bytes a number, 64 in a row, and the rows of both blocks.")
     return f"Two blocks, {one} bytes each. Alone they would load {2 * alone}: half of B comes once less."
+
+
+def uses_early(tree):
+    """Whether what a load of tensor memory gives is used before tcgen05_wait_ld, in one list of statements."""
+    for node in ast.walk(tree):
+        body, pending = getattr(node, "body", ()), set()
+        for step in body if isinstance(body, list) else ():
+            text, names = ast.unparse(step), {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}
+            if "tcgen05_ld" in text and isinstance(step, ast.Assign):
+                pending = {n.id for n in ast.walk(step) if isinstance(getattr(n, "ctx", None), ast.Store)}
+            elif "tcgen05_wait_ld" in text:
+                pending = set()
+            elif pending & names:
+                return True
+    return False
 
 
 def two_sets(read):
