@@ -1,4 +1,4 @@
-"""Windows and plain loads in bf16, by fp32 products and by packed ones, beside fp16: microseconds of the GPU.
+"""Windows in bf16 by fp32 products and by packed ones, plain loads by fp32 ones, beside fp16: microseconds.
 
     python bench/bf16.py --out bench/results/bf16.json
 
