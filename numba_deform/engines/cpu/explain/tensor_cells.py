@@ -141,15 +141,13 @@ def released_too_early(copy, giver, name, r):
     """The fault of the thread ``giver``, which gives a stage back by itself, or by a tcgen05.commit before its
     tcgen05.mma, while that, the reader ``r``, may read it."""
     empty, at = copy.last_wait.barrier, giver.at
-    commits = [site for _, barrier, site in tensor_pipe(r).commits if barrier is empty]
-    if commits:
+    gave = giver.arrivals.get(empty)
+    if gave in [site for _, barrier, site in tensor_pipe(r).commits if barrier is empty]:
         what = f"commits on {empty.name}, which gives {name} back, before the product at {at(r.site)}, "
         what += f"which may still be reading it; {giver.describe(copy)} issues a {copy.what} "
         what += f"into it at {at(copy.site)}"
         cure = f"Put the tcgen05.commit behind the product at {at(r.site)}: it tells of what comes before it."
-        gave = commits[-1]
         return giver.fault_at(faults.ReadAfterRelease, what, gave, empty, rule=UNTIL_COMMIT, cure=cure)
-    gave = giver.arrivals.get(empty)
     what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r.site)} may still be "
     what += f"reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
     cure = f"Let tcgen05.commit arrive on {empty.name}, in place of the thread at {at(gave)}."
