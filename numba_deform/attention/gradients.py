@@ -1,4 +1,9 @@
-"""Gradients of the operator, on either engine: the kernel ``backward`` bound to a call."""
+"""Gradients of the operator, on either engine: ``backward`` and ``backward-window`` bound to a call.
+
+Which of them computes a call follows from its arguments alone, as in auto.py: windows are tried where there are
+enough rows and both kinds of gradients are wanted, and where too many of the samples looked at lie outside of
+them, the second launch does the work.
+"""
 
 import math
 
@@ -6,9 +11,14 @@ import numpy as np
 
 from ..device.limits import HOPPER
 from ..engines.gpu.device import DeviceArray
-from ..kernels import backward
+from ..kernels import backward, backward_window
 from ..kernels.backward import CHANNELS, Backward
+from ..kernels.backward_window import BackwardWindow
+from ..kernels.direct import GATE_WORDS
+from ..kernels.problem import ConfigError
 from ..kernels.registry import Variant
+from ..kernels.window_fit import probed_samples
+from . import auto
 from .bind import Bound, OnGpu
 from .checks import OperatorError, check_problem
 from .request import engine_for
@@ -17,12 +27,35 @@ BACKWARD = Variant(
     "backward", systems="", summary="gradients of value, locations and weights", config=Backward,
     module=backward, capability=HOPPER, fetch="l1",
 )  # fmt: skip
+WINDOW = Variant(
+    "backward-window", systems="", summary="the same for samples near their queries, with sums on chip",
+    config=BackwardWindow, module=backward_window, capability=HOPPER, fetch="tma",
+)  # fmt: skip
+KERNELS = {variant.name: variant for variant in (BACKWARD, WINDOW)}
+# Cycles of an SM for a sample, of backward and backward-window, and for one outside (bench/NOTES.md).
+CYCLES, WINDOW_CYCLES, OUTSIDE_CYCLES = 31.0, 17.0, 200.0
 BITS = 62  # of a fixed-point sum, with its sign
 
 
-def bound(problem, gpu=None, **parameters):
-    """The :class:`Bound` of the backward kernel; ``parameters`` are those of ``kernels.backward.Backward``."""
-    return Bound(problem, BACKWARD, BACKWARD.configure(problem.constants, **parameters), gpu)
+def bound(problem, gpu=None, kernel="backward", **parameters):
+    """The :class:`Bound` of one of KERNELS; ``parameters`` are those of its configuration."""
+    variant = KERNELS[kernel]
+    return Bound(problem, variant, variant.configure(problem.constants, **parameters), gpu)
+
+
+def launches(problem, gpu, of_value=True, of_samples=True, sums="fp32"):
+    """The :class:`Bound` s of the fastest kernels on a GPU, in order; the second one reads words that the first
+    one writes at ``gate``."""
+    pixels = sum(level.height * level.width for level in problem.levels)
+    few = problem.queries < pixels or problem.rows < auto.LEAST_ROWS
+    if not (of_value and of_samples and problem.constants.is_usual) or few:
+        return (bound(problem, gpu, of_value=of_value, of_samples=of_samples, sums=sums),)
+    try:
+        limit = int((CYCLES - WINDOW_CYCLES) / OUTSIDE_CYCLES * probed_samples(problem))
+        near = bound(problem, gpu, WINDOW.name, sums=sums, limit=limit)
+    except ConfigError:  # no windows of these channels, points or numbers
+        return (bound(problem, gpu, sums=sums),)
+    return near, bound(problem, gpu, sums=sums, is_gated=True)
 
 
 def operands(grad_out, grad_value, grad_locations, grad_weights, scale=0):
@@ -51,12 +84,13 @@ def fixed_exponent(problem, exponent):
 
 def gradients(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, grad_out, *,
-    engine="auto", deterministic=False, of_value=True, of_samples=True, num_points=None, method="default",
-    **options):  # fmt: skip
+    engine="auto", kernel="auto", deterministic=False, of_value=True, of_samples=True, num_points=None,
+    method="default", **options):  # fmt: skip
     """(gradient of value, of the locations, of the weights) for NumPy arrays, in the types of these.
 
     Arguments are those of ``check_problem`` and grad_out (B, Q, H*C), the gradient of its result, in the type
-    of value. ``deterministic``: the gradient of value is the same in every run, to the last bit. What is not
+    of value. ``kernel`` is one of KERNELS, or "auto": on a GPU the fastest ones, and ``backward`` on the CPU
+    engine. ``deterministic``: the gradient of value is the same in every run, to the last bit. What is not
     asked for (``of_value``, ``of_samples``) is None. ``options`` go to the CPU engine."""
     shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
     problem = check_problem(
@@ -68,7 +102,11 @@ def gradients(
         )
     _, gpu = engine_for(engine, HOPPER, "the backward kernel")
     sums = "fixed" if deterministic else "fp32"
-    call = bound(problem, gpu, of_value=of_value, of_samples=of_samples, sums=sums)
+    wanted = {} if kernel == WINDOW.name else {"of_value": of_value, "of_samples": of_samples}
+    if gpu and kernel == "auto":
+        calls = launches(problem, gpu, sums=sums, **wanted)
+    else:
+        calls = (bound(problem, gpu, BACKWARD.name if kernel == "auto" else kernel, sums=sums, **wanted),)
     inputs = [np.ascontiguousarray(a) for a in (value, sampling_locations, attention_weights)]
     shape, dtype = sums_shape(problem, sums)
     total = np.zeros(shape if of_value else (1,), dtype)
@@ -77,12 +115,15 @@ def gradients(
     scale = np.array([2.0**exponent], np.float32)
     extra = operands(np.ascontiguousarray(grad_out), total, of_locations, of_weights, scale)
     if gpu:
+        extra |= {"gate": np.zeros(GATE_WORDS, np.uint32)}
         copies = {name: DeviceArray.of(gpu, array) for name, array in extra.items()}
-        call.launch(OnGpu(gpu, problem, inputs).addresses, extra=copies)
+        on_gpu = OnGpu(gpu, problem, inputs)
+        for call in calls:
+            call.launch(on_gpu.addresses, extra=copies)
         gpu.device.sync()
         total, of_locations, of_weights = (copies[name].to_numpy() for name in list(extra)[1:4])
     else:
-        call.simulate(inputs, np.empty(0, value.dtype), extra=extra, **options)
+        calls[0].simulate(inputs, np.empty(0, value.dtype), extra=extra, **options)
     if deterministic:
         total = np.ldexp(np.swapaxes(total, -1, -2).astype(np.float64), -exponent).reshape(value.shape)
     return (

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..attention import tuned
-from ..attention.gradients import BACKWARD as BACKWARD_KERNEL
+from ..attention.gradients import KERNELS as BACKWARD
 from ..engines.gpu.device import GpuMissing, find_gpu
 from ..kernels.pipelines import PIPELINES
 from ..measure import report
@@ -29,7 +29,6 @@ CPU_SAMPLES = 50_000  # of one workload on the CPU engine: about a minute for ea
 GPU_SECONDS = 3  # the sweeps of bench/results took 1 to 2.5 a row on an H200, and compiling
 MODEL_SECONDS = 30  # of the blocks of one SM
 CHILD_SECONDS = 1  # to start one, for a few entries
-BACKWARD = BACKWARD_KERNEL.name
 SETTINGS = ("repeats", "seed", "limit", "warm_up", "retry")
 
 
@@ -38,8 +37,8 @@ def run_bench(options):
     if options.get("what", "forward") != "forward":
         return (_bench_gradients if options["what"] == "gradients" else _bench_training)(options)
     entries = parse_entries(options.get("variants", "direct,tma"))
-    if any(entry.variant == BACKWARD for entry in entries):
-        raise UsageError(f"variants={options['variants']}: {BACKWARD} computes gradients: give what=gradients")
+    for name in {entry.variant for entry in entries} & set(BACKWARD):
+        raise UsageError(f"variants={options['variants']}: {name} computes gradients: give what=gradients")
     own = [entry for entry in entries if entry.variant in PIPELINES]
     if own:
         return _bench_own(own, [entry for entry in entries if entry not in own], options)
@@ -64,10 +63,10 @@ def _bench_gradients(options):
     """Exit status 1 when a configuration of the backward kernel, or the operator, failed."""
     entries = parse_entries(options["variants"]) if "variants" in options else ENTRIES
     for entry in entries:
-        if entry.variant != BACKWARD:
+        if entry.variant not in BACKWARD:
             raise UsageError(
                 f"variants={options['variants']}: {entry.variant} computes no gradients; with what=gradients "
-                f"they are {BACKWARD}, with parameters such as {BACKWARD}:sums=fixed"
+                f"they are {' and '.join(BACKWARD)}, with parameters such as backward:sums=fixed"
             )
         if entry.linked:
             raise UsageError("linked=1 is for variants of the forward pass")

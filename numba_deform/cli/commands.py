@@ -194,7 +194,8 @@ command(
     Key("what", one_of("forward", "gradients", "training"),
         "gradients: forward, backward and both in PyTorch; training: a step of Deformable DETR's encoder"),
     Key("variants", TEXT, "direct,tma:stages=3,lanes=4,... or all; linked=1 is a parameter too; of gradients, "
-        "backward:sums=fixed,...", (*keys.VARIANTS, "auto", "all", "backward")), keys.LOAD, keys.PRESET_LIST,
+        "backward:sums=fixed,backward-window", (*keys.VARIANTS, "auto", "all", "backward", "backward-window")),
+    keys.LOAD, keys.PRESET_LIST,
     Key("patterns", TEXT, "seed,uniform,local(2),...; default: the workload's own", keys.PATTERNS),
     keys.DTYPE_LIST, keys.REPEATS, Key("warm_up", COUNT, "runs before each timed one, default 1"),
     Key("profile", FLAG, "counters by Nsight Compute, if it is installed"),

@@ -7,12 +7,14 @@ the sum of w (g . v), and those of its location the same with w's derivative. A 
 A row's lanes have four channels each, so that what they add to a pixel is one run of memory: the additions,
 ``red.global.add.v4.f32``, are what takes the time (bench/NOTES.md). A lane also has a sample of its own in each
 round: it finds its tile, hands it to the others by shuffles, and gets its three sums back.
+
+Its gated form runs after ``backward_window``, and only if that left its work to it, as that of ``direct``.
 """
 
 from collections import namedtuple
 from dataclasses import dataclass
 
-from numba import cuda, float32, int32, int64, uint32, uint64
+from numba import cuda, float32, int32, int64, types, uint32, uint64
 
 from ..compiler import i32, kernel, static_range, u64
 from ..device.atomics import red_add_gpu_global_u64, red_add_gpu_global_v4_f32
@@ -20,14 +22,17 @@ from ..device.half2 import cvt_rn_bf16x2_f32, cvt_rn_f16x2_f32, mov_b32_f32, mov
 from ..device.integer import div_u32, rem_u32
 from ..device.memory import (
     global_at,
+    ld_global_b32,
     ld_global_nc_b32,
     ld_global_nc_v2,
     ld_global_nc_v4,
+    shared_address,
     st_global_b16,
     st_global_b32,
     st_global_v2,
 )
 from ..device.sync import shfl_sync_bfly_f32, shfl_sync_idx_b32, shfl_sync_idx_f32
+from .direct import FAR, ask, following
 from .parts.accumulate import ALL
 from .parts.config import SharedBytes, one_of
 from .parts.row import run_parts
@@ -51,6 +56,7 @@ class Backward:
     of_samples  whether those of locations and weights are
     sums        how the additions to one pixel are made: ``fp32``, whose last bits depend on their order, or
                 ``fixed``, in 64-bit integers, where no order matters
+    is_gated    whether it runs only if the first word at ``gate`` has the bit FAR
     """
 
     threads: int = 128
@@ -58,6 +64,7 @@ class Backward:
     of_value: bool = True
     of_samples: bool = True
     sums: str = "fp32"
+    is_gated: bool = False
 
     any_samples = True  # as of direct
 
@@ -67,7 +74,6 @@ class Backward:
         if not (self.of_value or self.of_samples):
             raise ConfigError("of_value", self.of_value, "or of_samples must be on: else nothing is computed")
         one_of(self, "sums", SUMS)
-
 
     def resolve(self, constants):
         return self
@@ -210,16 +216,16 @@ def build(config, constants):
     new_raw, load_run, unpack = run_parts(1, constants.location_dtype, constants.weight_dtype)
     sum_for_owner = sums_for_owners(OWNERS, LANES)
 
-    @kernel(threads=config.threads, min_blocks=config.min_blocks)
-    def backward(
-        value: u64, levels: u64, locations: u64, weights: u64, grad_out: u64, grad_value: u64,
-        grad_locations: u64, grad_weights: u64, rows: i32, rows_per_batch: i32, heads: i32, spatial_size: i32,
-        scale: u64,
+    @cuda.jit(device=True, forceinline=True)
+    def add_rows(
+        block, value, levels, locations, weights, grad_out, grad_value, grad_locations, grad_weights, rows,
+        rows_per_batch, heads, spatial_size, scale,
     ):  # fmt: skip
+        """The rows of one block of the plain form, or of one turn of the gated one."""
         lane = int32(cuda.threadIdx.x) & int32(31)
         sub = lane & int32(LANES - 1)
         place = sub & int32(OWNERS - 1)
-        number = int32(cuda.blockIdx.x) * int32(ROWS) + (int32(cuda.threadIdx.x) >> int32(LANE_BITS))
+        number = int32(block) * int32(ROWS) + (int32(cuda.threadIdx.x) >> int32(LANE_BITS))
         is_row = number < rows  # spare rows and lanes work along, and add nothing
         has_channels = is_row and sub < CHUNKS
         number = min(number, int32(rows - 1))
@@ -279,7 +285,8 @@ def build(config, constants):
                                     add_fixed(to + uint64(8 * CHUNKS * j), share * g[j] * unit)
                             else:
                                 red_add_gpu_global_v4_f32(
-                                    to, share * g[0], share * g[1], share * g[2], share * g[3])
+                                    to, share * g[0], share * g[1], share * g[2], share * g[3]
+                                )
             if OF_SAMPLES:
                 w = sum_for_owner(of_weight, place)
                 x = sum_for_owner(of_x, place) * attention * float32(width)
@@ -290,9 +297,38 @@ def build(config, constants):
                     store_weight(global_at(grad_weights, sample, WEIGHT), w)
                     store_location(global_at(grad_locations, sample, LOCATION), x, y)
 
-    return backward
+    @kernel(threads=config.threads, min_blocks=config.min_blocks)
+    def backward(
+        value: u64, levels: u64, locations: u64, weights: u64, grad_out: u64, grad_value: u64,
+        grad_locations: u64, grad_weights: u64, rows: i32, rows_per_batch: i32, heads: i32, spatial_size: i32,
+        scale: u64,
+    ):  # fmt: skip
+        add_rows(
+            cuda.blockIdx.x, value, levels, locations, weights, grad_out, grad_value, grad_locations,
+            grad_weights, rows, rows_per_batch, heads, spatial_size, scale,
+        )  # fmt: skip
+
+    @kernel(threads=config.threads, min_blocks=config.min_blocks)
+    def backward_gated(
+        gate: u64, value: u64, levels: u64, locations: u64, weights: u64, grad_out: u64, grad_value: u64,
+        grad_locations: u64, grad_weights: u64, rows: i32, rows_per_batch: i32, heads: i32, spatial_size: i32,
+        scale: u64,
+    ):  # fmt: skip
+        if ld_global_b32(gate) & uint32(FAR):
+            slots = shared_address(cuda.shared.array(2, types.uint32))
+            block, slot = uint32(cuda.blockIdx.x), uint32(0)
+            while uint32(block * uint32(ROWS)) < uint32(rows):
+                taken = ask(gate)
+                add_rows(
+                    block, value, levels, locations, weights, grad_out, grad_value, grad_locations,
+                    grad_weights, rows, rows_per_batch, heads, spatial_size, scale,
+                )  # fmt: skip
+                block, slot = following(slots, slot, taken)
+
+    return backward_gated if config.is_gated else backward
 
 
 def blocks(problem, config, resident):
-    """Grid size: every row has its lanes."""
-    return -(-problem.rows // (config.threads // lanes(problem.constants)))
+    """Grid size: every row has its lanes; of the gated form, at most what is resident at once."""
+    needed = -(-problem.rows // (config.threads // lanes(problem.constants)))
+    return min(needed, resident()) if config.is_gated else needed

@@ -62,6 +62,25 @@ class GatedDirect(Direct):
     is_gated = True
 
 
+@cuda.jit(device=True, forceinline=True)
+def ask(gate):
+    """How many more turns were taken before, in thread 0: asked for before this turn, needed after it."""
+    taken = uint32(0)
+    if cuda.threadIdx.x == 0:
+        taken = atom_add_gpu_global_u32(gate + uint64(4), uint32(1))
+    return taken
+
+
+@cuda.jit(device=True, forceinline=True)
+def following(slots, slot, taken):
+    """(number of this block's next turn, the other one of the two ``slots`` in shared memory)."""
+    if cuda.threadIdx.x == 0:
+        st_shared_b32(shared_at(slots, slot, 4), taken)
+    cuda.syncthreads()
+    turn = uint32(uint32(cuda.gridDim.x) + ld_shared_b32(shared_at(slots, slot, 4)))
+    return turn, uint32(slot ^ uint32(1))  # other warps may still be reading this one
+
+
 def build(config, constants):
     """The kernel for a :class:`Direct` and ``problem.Constants``.
 
@@ -167,17 +186,11 @@ def build(config, constants):
             slots = shared_address(cuda.shared.array(2, types.uint32))
             me, block, slot = place(cuda.threadIdx.x), uint32(cuda.blockIdx.x), uint32(0)
             while uint32(block * uint32(ROWS_PER_BLOCK)) < uint32(rows):
-                taken = uint32(0)
-                if cuda.threadIdx.x == 0:  # asked for now, needed when these rows are done
-                    taken = atom_add_gpu_global_u32(gate + uint64(4), uint32(1))
+                taken = ask(gate)
                 add_rows(
                     block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size
                 )
-                if cuda.threadIdx.x == 0:
-                    st_shared_b32(shared_at(slots, slot, 4), taken)
-                cuda.syncthreads()
-                block = uint32(uint32(cuda.gridDim.x) + ld_shared_b32(shared_at(slots, slot, 4)))
-                slot = uint32(slot ^ uint32(1))  # other warps may still be reading this one
+                block, slot = following(slots, slot, taken)
 
     return direct_gated if config.is_gated else direct
 

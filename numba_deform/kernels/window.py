@@ -49,10 +49,12 @@ from . import window_fit
 from .parts.config import SharedBytes, at_least_one, one_of, with_arithmetic
 from .problem import ITEMSIZE, ConfigError
 from .tma import map_parts
+from .window_fit import Costs
 from .window_probe import corner_parts, probe_bytes, probing
 from .window_rows import CORNER_BYTES, choice, consumer, item_of, layout, samples_bytes, window_bytes
 
 FEW_PREPARED = 4  # samples that a lane prepares in a round
+LINE, RATE = 128, 60.0  # bytes
 TOGETHER = 1  # the named barrier that all consumers pass before they start
 
 
@@ -82,11 +84,16 @@ class Window:
     trace: bool = False
 
     packed = ("float16", "bfloat16")
+    shared_limit = SHARED_LIMIT
     boxes, heads, rounds, limit = (), 8, 1, -1  # of a FittedWindow
 
     @property
+    def warps(self):
+        return self.consumers + 1
+
+    @property
     def threads(self):
-        return 32 * (self.consumers + 1)
+        return 32 * self.warps
 
     def __post_init__(self):
         at_least_one(self, "stages")
@@ -139,6 +146,12 @@ class Window:
         """((height, width), ..) of each level's window: typical ones, until a problem is known."""
         last = len(TYPICAL_BOXES) - 1
         return self.boxes or tuple(TYPICAL_BOXES[min(n, last)] for n in range(levels))
+
+    def costs(self, constants):
+        """The ``window_fit.Costs``: shared memory delivers LINE bytes in a cycle, and TMA brings RATE."""
+        pixel = constants.channels * ITEMSIZE[constants.dtype]
+        sample = 4 * pixel / LINE + 0.05
+        return Costs(16.5, sample, 1100.0, pixel / RATE, pixel / LINE, outside=150.0, blocks=1)
 
     def corners_bytes(self, constants):
         """Bytes of the windows' corners of a block."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..device.limits import SHARED_LIMIT, SMS
+from ..device.limits import SMS
 from .problem import ITEMSIZE, ConfigError, make_levels, pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
@@ -41,19 +41,24 @@ SHIFT_ERROR = 0.25  # pixels by which a block errs when it finds out where the m
 MEASURED_QUERIES = 2048
 GROWN_FROM = 0.9  # the share along each axis that windows hold before they grow
 AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no window holds, about
-# What a problem's work is estimated from: cycles of an SM, fitted to measured times (bench/NOTES.md); with
-# another number of SMs than SMS the choice is less good.
-LINE = 128  # bytes that shared memory delivers in a cycle
-PREPARED = 0.05  # for a sample, beside its pixels
-ROW = 16.5  # for a row
-OUTSIDE_WORK = 150.0  # for a sample outside, where they are few; auto.py is more careful
-LATENCY = 1100.0  # until the first bytes of a cell's windows come
-RATE = 60.0  # bytes of them in a cycle
 # What a block looks at to find out where samples are (window_probe.py).
 PROBED_ROWS = 16  # of a head and level, by a half-warp at once
 PROBED_SAMPLES = 2048  # at most, but for so many rows of each head and level
 REACH = 32.0  # pixels: a sample farther from its reference point says nothing of the others
 SPREAD = 2654435761  # 2^32 over the golden ratio: its multiples lie evenly
+
+
+class Costs(NamedTuple):
+    """What a problem's work is estimated from: cycles of an SM, fitted to measured times (bench/NOTES.md); with
+    another number of SMs than SMS the choice is less good."""
+
+    row: float  # for a row
+    sample: float  # for a sample in its window
+    start: float  # until the first bytes of a cell's windows come
+    pixel: float  # for a pixel of them
+    room: float  # for a pixel, of the time in which samples are added up
+    outside: float  # for a sample outside, where they are few; auto.py is more careful
+    blocks: int  # that share an SM; where it is one, the next cell's windows come while samples are added up
 
 
 class Tables(NamedTuple):
@@ -92,13 +97,14 @@ def fit(problem, config, rows_at_once):
     like, cells = (problem, (config.cell,)) if any(config.cell) else (kind_of(problem), CELLS)
     plans = grown_plans(like, config.fitted(limit=-1), cells)
     if not plans:
-        rule = f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
+        rule = f"no windows of it fit into {config.shared_limit} bytes; use smaller ones"
         raise ConfigError("cell", "x".join(map(str, cells[0])), rule)
     plans = [plan._replace(grid=make_grid(problem, plan.cell, references)) for plan in plans]
-    best = min(plans, key=lambda plan: expected_work(problem, plan, references, rows_at_once))
+    costs = config.costs(problem.constants)
+    best = min(plans, key=lambda plan: expected_work(problem, plan, references, rows_at_once, costs))
     fitted = config.fitted(boxes=best.boxes, cell=best.cell)
     cells = make_cells(problem, best.grid, references)
-    costs = cell_costs(problem, cells.counts, best.boxes, rows_at_once)
+    costs = cell_costs(problem, cells.counts, best.boxes, rows_at_once, costs)
     anchors = make_anchors(problem, best, references, config.rounds)
     tables = functools.partial(make_tables, problem, best, cells, costs, anchors)
     return Fit(fitted, tables, best.outside, len(cells.order) * problem.batch * problem.heads, anchors)
@@ -155,7 +161,7 @@ def nominal_offsets(problem, count, rng):
 
 def has_room(problem, config, boxes):
     """Whether a block has room for such windows."""
-    return config.fitted(boxes=boxes).dynamic_bytes(problem.constants) <= SHARED_LIMIT
+    return config.fitted(boxes=boxes).dynamic_bytes(problem.constants) <= config.shared_limit
 
 
 def first_plan(problem, config, measured, cell):
@@ -185,7 +191,7 @@ def grown_plan(problem, config, measured, plan):
     boxes = fit_boxes(problem, plan.grid.size, *measured.offsets(min(GROWN_FROM, plan.kept)))
     centres = cell_centres(problem, plan.grid, plan.grid.cell_of(problem, measured.some))
     levels = [LevelWindow(problem, n, box, centres[:, n], measured.samples[n]) for n, box in enumerate(boxes)]
-    worth = samples_worth(problem, plan.grid, len(measured.some))
+    worth = samples_worth(problem, plan.grid, len(measured.some), config.costs(problem.constants))
     grow(levels, worth, functools.partial(has_room, problem, config))
     lost = sum(level.lost for level in levels) / (measured.away.size // 2)
     return plan._replace(boxes=tuple(level.box for level in levels), outside=lost)
@@ -432,30 +438,29 @@ class Plan(NamedTuple):
     outside: float  # the share outside, a guess until the windows have grown
 
 
-def cell_costs(problem, counts, boxes, rows_at_once):
-    """Cycles of an SM for cells of so many rows. The next cell's windows come at the same time: the longer that
-    takes, the more often somebody waits for them."""
-    c = problem.constants
-    pixel = c.channels * ITEMSIZE[c.dtype]
-    row = c.levels * c.points * (4 * pixel / LINE + PREPARED) + ROW
+def cell_costs(problem, counts, boxes, rows_at_once, costs):
+    """Cycles of an SM for cells of so many rows, by ``Costs``. Where a block is alone on it and the next cell's
+    windows come at the same time, the longer that takes, the more often somebody waits for them."""
+    row = problem.constants.samples * costs.sample + costs.row
     work = -(-counts // rows_at_once) * rows_at_once * row
-    load = LATENCY + sum(height * width for height, width in boxes) * pixel / RATE
-    return np.hypot(work, load)
+    load = costs.start + sum(height * width for height, width in boxes) * costs.pixel
+    return np.hypot(work, load) if costs.blocks == 1 else work + load
 
 
-def samples_worth(problem, grid, measured):
-    """Samples of so many ``measured`` queries for each byte of a window, from which on it pays to hold them: to
-    write the byte takes a cell 1 / LINE cycles, the samples OUTSIDE_WORK each."""
+def samples_worth(problem, grid, measured, costs):
+    """Samples of so many ``measured`` queries for each byte of a window, from which on it pays to hold them: a
+    pixel takes a cell some cycles, a sample outside many."""
     rows = problem.queries / grid.number.prod()  # of a cell
-    return measured * problem.heads / rows / LINE / OUTSIDE_WORK
+    pixel = problem.constants.channels * ITEMSIZE[problem.constants.dtype]
+    return measured * problem.heads / rows * costs.room / pixel / costs.outside
 
 
-def expected_work(problem, plan, references, rows_at_once):
+def expected_work(problem, plan, references, rows_at_once, costs):
     """Cycles of the SM that has most to do."""
     counts = np.bincount(plan.grid.cell_of(problem, references))
-    costs = cell_costs(problem, counts[counts > 0], plan.boxes, rows_at_once)
-    work = deal(np.tile(costs, problem.batch * problem.heads), SMS)[1]
-    return work.max() + problem.samples * plan.outside * OUTSIDE_WORK / SMS
+    cells = cell_costs(problem, counts[counts > 0], plan.boxes, rows_at_once, costs)
+    work = deal(np.tile(cells, problem.batch * problem.heads), SMS * costs.blocks)[1]
+    return work.max() * costs.blocks + problem.samples * plan.outside * costs.outside / SMS
 
 
 def fit_boxes(problem, size, low, high):

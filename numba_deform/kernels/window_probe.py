@@ -36,7 +36,7 @@ Probes = namedtuple("Probes", "words anchors sizes")
 def turns(config, constants):
     """(turns of PROBED_ROWS rows in all, how many half a warp takes)."""
     count = config.heads * constants.levels * config.rounds
-    return count, -(-count // (2 * (config.consumers + 1)))
+    return count, -(-count // (2 * config.warps))
 
 
 def probe_bytes(config, constants):
@@ -94,7 +94,7 @@ def probing(config, constants):
 
     What counts here is how many instructions a block needs before it loads its first windows."""
     LEVELS, POINTS, HEADS, ROUNDS = constants.levels, constants.points, config.heads, config.rounds
-    WARPS, LIMIT, PAIRS = config.consumers + 1, config.limit, HEADS * LEVELS
+    WARPS, LIMIT, PAIRS = config.warps, config.limit, HEADS * LEVELS
     TURNS, OWN = turns(config, constants)
     COUNT_BITS, PROBES = (OWN * POINTS).bit_length(), TURNS * PROBED_ROWS
     RUN = max(n for n in (1, 2, 4) if POINTS % n == 0)

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
-from ..attention.gradients import BACKWARD
+from ..attention.gradients import KERNELS
 from ..attention.reference import TOLERANCE
 from ..attention.request import pick_variant
 from ..compiler import built
@@ -86,7 +86,7 @@ def entry_of(name, texts):
 
 
 def defaults_of(name):
-    """``{parameter: default}`` of a variant, of a pipeline, or of the backward kernel."""
+    """``{parameter: default}`` of a variant, of a pipeline, or of a backward kernel."""
     if name in PIPELINES:
         return PIPELINES[name].defaults
     return {field.name: field.default for field in dataclasses.fields(kernel_named(name).config)}
@@ -94,7 +94,7 @@ def defaults_of(name):
 
 def kernel_named(name):
     """The variant of that name, or the backward kernel, which computes gradients."""
-    return BACKWARD if name == BACKWARD.name else pick_variant(name)
+    return KERNELS.get(name) or pick_variant(name)
 
 
 def constants_of(workload):

@@ -21,7 +21,7 @@ from .bench import PEER_TOLERANCE, Entry
 from .case import case_on
 from .worker import explain
 
-ENTRIES = (Entry("backward"), Entry("backward", (("sums", "fixed"),)))
+ENTRIES = tuple(Entry(name, sums) for name in gradients.KERNELS for sums in ((), (("sums", "fixed"),)))
 OWN, OWN_DETERMINISTIC = "numba_deform.torch", "numba_deform.torch deterministic"
 NAMES = ("out", "value", "locations", "weights")
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5}  # of gradients
@@ -100,9 +100,10 @@ class _Workload:
         """Check one configuration of the backward kernel, and note it to be timed."""
         row = self._row("kernel", entry.label)
         try:
-            bound = gradients.bound(self.case.problem, self.case.gpu, **dict(entry.parameters))
+            bound = gradients.bound(self.case.problem, self.case.gpu, entry.variant, **dict(entry.parameters))
             row["config"] = dataclasses.asdict(bound.config)
-            row["fetch"] = bound.config.sums if bound.config.of_value else None  # what adds nothing up
+            adds = bound.config.of_value and entry.variant == gradients.BACKWARD.name
+            row["fetch"] = bound.config.sums if adds else None  # what does not add each sample up there
             found, run, cycles = run_kernel(self.case, bound, self.given)
             limit = TOLERANCES[self.case.problem.constants.dtype]
             self._judge(row, NAMES[1:], found, dict.fromkeys(NAMES, limit))

@@ -139,14 +139,14 @@ def forward_plan(device, *call):
 
 @made_once(KEPT_PLANS)
 def backward_plan(device, of_value, of_samples, sums, *call):
-    """The :class:`Plan` of the backward kernel, likewise: operands value, locations, weights and
+    """The :class:`Plan` of the backward kernels, likewise: operands value, locations, weights and
     ``gradients.operands``."""
     problem = problem_for(*call)
     with _on(device):
         gpu = find_gpu(device)
         require(gpu, HOPPER, "the backward kernel", runnable(gpu.capability))
-        bound = gradients.bound(problem, gpu, of_value=of_value, of_samples=of_samples, sums=sums)
-        return Plan((bound,), "value", "locations", "weights", *gradients.operands(0, 0, 0, 0))
+        bounds = gradients.launches(problem, gpu, of_value, of_samples, sums)
+        return Plan(bounds, "value", "locations", "weights", *gradients.operands(0, 0, 0, 0))
 
 
 def current_stream(device):
