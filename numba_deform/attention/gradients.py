@@ -84,13 +84,13 @@ def fixed_exponent(problem, exponent):
 
 def gradients(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, grad_out, *,
-    engine="auto", kernel="auto", deterministic=False, of_value=True, of_samples=True, num_points=None,
-    method="default", **options):  # fmt: skip
+    engine="auto", kernel="auto", parameters=None, deterministic=False, of_value=True, of_samples=True,
+    num_points=None, method="default", **options):  # fmt: skip
     """(gradient of value, of the locations, of the weights) for NumPy arrays, in the types of these.
 
     Arguments are those of ``check_problem`` and grad_out (B, Q, H*C), the gradient of its result, in the type
     of value. ``kernel`` is one of KERNELS, or "auto": on a GPU the fastest ones, and ``backward`` on the CPU
-    engine. ``deterministic``: the gradient of value is the same in every run, to the last bit. What is not
+    engine; ``parameters`` are those of its configuration. ``deterministic``: the gradient of value is the same in every run, to the last bit. What is not
     asked for (``of_value``, ``of_samples``) is None. ``options`` go to the CPU engine."""
     shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
     problem = check_problem(
@@ -102,11 +102,13 @@ def gradients(
         )
     _, gpu = engine_for(engine, HOPPER, "the backward kernel")
     sums = "fixed" if deterministic else "fp32"
+    # Windows find both; what is not wanted is left out below.
     wanted = {} if kernel == WINDOW.name else {"of_value": of_value, "of_samples": of_samples}
     if gpu and kernel == "auto":
         calls = launches(problem, gpu, sums=sums, **wanted)
     else:
-        calls = (bound(problem, gpu, BACKWARD.name if kernel == "auto" else kernel, sums=sums, **wanted),)
+        name = BACKWARD.name if kernel == "auto" else kernel
+        calls = (bound(problem, gpu, name, sums=sums, **wanted, **(parameters or {})),)
     inputs = [np.ascontiguousarray(a) for a in (value, sampling_locations, attention_weights)]
     shape, dtype = sums_shape(problem, sums)
     total = np.zeros(shape if of_value else (1,), dtype)

@@ -491,9 +491,10 @@ def sampling(config, constants):
                         c = dots(shared, table, view, int32(part * TOGETHER + i), fragments)
                         if lane() & int32(3) == (part * TOGETHER + i) >> 1:
                             mine[i % 2, 0], mine[i % 2, 1] = c[i % 2], c[2 + i % 2]
-                    row = int32(part * TOGETHER) + int32(lane() >> int32(LANE_BITS))
-                    load_channels(data, number, row, inverse, g)
-                    add_shares(shared, table, view, row, g)
+                    if not strange:  # nothing times what is not finite would be something
+                        row = int32(part * TOGETHER) + int32(lane() >> int32(LANE_BITS))
+                        load_channels(data, number, row, inverse, g)
+                        add_shares(shared, table, view, row, g)
                 cuda.syncwarp()  # and may be overwritten
                 # Of two rows a lane has a sample's left pixels, lane + 4 the right ones: each keeps one row.
                 right = lane() & int32(4) != int32(0)
