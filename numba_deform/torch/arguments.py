@@ -103,7 +103,8 @@ def numbers(name, index):
 
 def numbers_from(name, nested):
     """A flat tuple of the numbers of a list: of ``spatial_shapes``, pairs, or of ``level_start_index``."""
-    nested = nested.tolist() if hasattr(nested, "tolist") else nested
+    if type(nested) is not list and hasattr(nested, "tolist"):
+        nested = nested.tolist()
     try:
         if name == "level_start_index":
             return tuple(nested)
