@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 import torch
-from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C import _is_tracing, _len_torch_dispatch_stack, _len_torch_function_stack, is_autocast_enabled
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
@@ -14,8 +14,8 @@ from ..attention.checks import LIMIT, RANKS, OperatorError, check_im2col_step
 from ..attention.request import INPUTS
 from ..kernels.problem import METHODS, ConfigError
 
-# Not public in PyTorch: the lengths of its stacks, peek_interpreter_stack and _current_level, by which is_plain
-# sees who wants to see a call. The oldest PyTorch allowed, 2.6, has them; with one that lacks the first three,
+# Not public in PyTorch: the lengths of its stacks, peek_interpreter_stack, _is_tracing and _current_level, by which
+# is_plain sees who wants to see a call. The oldest PyTorch allowed, 2.6, has them; with one that lacks the first,
 # importing this module fails.
 PLAIN = torch.Tensor, torch.nn.Parameter
 INT64 = 2**63
@@ -68,11 +68,11 @@ def is_plain(*tensors):
         if type(tensor) not in PLAIN or tensor.is_neg():
             return False
     return not (
-        torch.is_autocast_enabled("cuda")
+        is_autocast_enabled("cuda")
         or _len_torch_dispatch_stack()
         or _len_torch_function_stack()
         or peek_interpreter_stack() is not None
-        or torch._C._is_tracing()
+        or _is_tracing()
         or forward_ad._current_level >= 0
     )
 
