@@ -14,9 +14,9 @@ from ..attention.checks import LIMIT, RANKS, OperatorError, check_im2col_step
 from ..attention.request import INPUTS
 from ..kernels.problem import METHODS, ConfigError
 
-# Not public in PyTorch: the lengths of its stacks, peek_interpreter_stack, _is_tracing and _current_level, by which
-# is_plain sees who wants to see a call. The oldest PyTorch allowed, 2.6, has them; with one that lacks the first,
-# importing this module fails.
+# Not public in PyTorch: the lengths of its stacks, peek_interpreter_stack, _is_tracing and _current_level, by
+# which is_plain sees who wants to see a call. The oldest PyTorch allowed, 2.6, has them; with one that lacks
+# the first four, importing this module fails.
 PLAIN = torch.Tensor, torch.nn.Parameter
 INT64 = 2**63
 

@@ -5,10 +5,13 @@ both modes, and map it, so it stands in where a gradient has to have gradients; 
 nobody knows this operator. ``shapes`` and ``starts`` may be numbers that a graph does not know yet.
 """
 
+import contextlib
+import contextvars
+
 import torch
 from torch.nn import functional
 
-from ..attention.checks import check_arguments, check_grad_out
+from ..attention.checks import OperatorError, check_arguments, check_grad_out
 from ..kernels.problem import ITEMSIZE, METHODS, ConfigError
 from .arguments import as_index
 
@@ -127,6 +130,59 @@ def _pixel(place, size):
 
 
 # --- for exporters ---------------------------------------------------------------------------------
+_plugin = contextvars.ContextVar("the version of TensorRT's plugin that is asked for", default=None)
+
+
+@contextlib.contextmanager
+def tensorrt_plugin(version="1"):
+    """Inside, torch.onnx.export(dynamo=True) and :func:`decompositions` make of each call of the operator one
+    node, TensorRT's plugin for it, in place of ``grid_sample``: MultiscaleDeformableAttnPlugin_TRT of the domain
+    trt.plugins. Its output (B, Q, H, C) is flattened by a node behind it.
+
+    version  the node's ``plugin_version``: "1", or "2", which TensorRT 10.11 began and asks for instead
+
+    The plugin takes float32 or float16, locations and weights too: they get value's type. In float16 locations
+    name wrong pixels, so export float32. Sizes and starts of levels become int32. It needs PyTorch 2.8.
+    The export raises OperatorError for what the plugin does not take: other types, levels with different
+    numbers of points, ``method="discrete"``."""
+    if version not in ("1", "2"):
+        raise OperatorError(f"version={version!r}: TensorRT has its plugin in the versions '1' and '2'")
+    token = _plugin.set(version)
+    try:
+        yield
+    finally:
+        _plugin.reset(token)
+
+
+def exported(*call):
+    """What an exporter gets in the operator's place: TensorRT's plugin where it is asked for."""
+    return decomposed(*call) if _plugin.get() is None else _plugin_node(*call)
+
+
+def _plugin_node(value, shapes, starts, locations, weights, num_points=None, method="default"):
+    if value.dtype not in (torch.float32, torch.float16):
+        raise OperatorError(
+            f"value has dtype {str(value.dtype)[6:]}; TensorRT's plugin takes float32 and float16"
+        )
+    if method != "default" or len(set(num_points or [1])) > 1:
+        given = f"num_points={list(num_points)}" if method == "default" else f"method={method!r}"
+        raise OperatorError(f"{given}: TensorRT's plugin is bilinear, with one number of points for all levels")
+    if not isinstance(shapes, torch.Tensor):  # of numbers that a graph may not know
+        numbers = [torch.scalar_tensor(n, dtype=torch.int32, device=value.device) for n in (*shapes, *starts)]
+        numbers = torch.stack(numbers)
+        shapes, starts = numbers[: len(shapes)].unflatten(0, (-1, 2)), numbers[len(shapes) :]
+    by_level = (*weights.shape[:3], shapes.shape[0], -1)
+    inputs = value, shapes.int(), starts.int(), locations.reshape(*by_level, 2), weights.reshape(by_level)
+    inputs = [tensor.to(value.dtype) if tensor.is_floating_point() else tensor for tensor in inputs]
+    batch, _, heads, channels = value.shape
+    shape = batch, locations.shape[1], heads, channels
+    attributes = {"plugin_version": _plugin.get(), "plugin_namespace": ""}
+    name = "trt.plugins::MultiscaleDeformableAttnPlugin_TRT"
+    return torch.onnx.ops.symbolic(name, inputs, attributes, dtype=value.dtype, shape=shape, version=1).flatten(
+        2
+    )
+
+
 def decomposed(value, shapes, starts, locations, weights, num_points=None, method="default"):
     """The operator as what every exporter has: ``grid_sample`` for each level, where its size is a number; else
     :func:`forward_of`."""

@@ -5,7 +5,7 @@ import torch
 from ..attention import prepared
 from ..attention.checks import OperatorError, check_im2col_step
 from .arguments import check_tensors, checked, is_plain, known_starts, level_numbers, points_of
-from .formula import decomposed
+from .formula import exported
 from .operator import FORWARD, FORWARD_LISTS, forward_on_gpu, recorded
 from .sharding import register_for
 
@@ -33,7 +33,8 @@ def ms_deform_attn(
     changes from run to run on a GPU, except with ``torch.use_deterministic_algorithms(True)``. Gradients of
     gradients, forward mode and torch.func are exact, by PyTorch's own operations, which take more time and
     memory than the kernels; vmap makes one call with a larger batch. torch.onnx.export with dynamo=True gets
-    ``grid_sample``; see :func:`decompositions` for other runtimes.
+    ``grid_sample``, or under :func:`tensorrt_plugin` TensorRT's own operator; see :func:`decompositions` for
+    other runtimes.
 
     A location that is NaN or infinite makes its row NaN on a CPU, and on a GPU under :func:`propagate_nan` and
     where PyTorch's operations compute it.
@@ -63,7 +64,7 @@ def _dispatched(*given):
     is_compiling = torch.compiler.is_compiling()
     given = checked(*given, is_exported or is_compiling or torch.jit.is_tracing())
     if is_exported:
-        return decomposed(*given)
+        return exported(*given)
     if not is_compiling:
         register_for(given[0], *given[3:5])
     return (FORWARD if isinstance(given[1], torch.Tensor) else FORWARD_LISTS)(*given)
@@ -94,7 +95,7 @@ def decompositions():
     this table; ``grid_sample`` is among the operations that it has. Torch-TensorRT (2.14) was not run: it knows
     no such operator either, and would leave it to PyTorch, between its engines; by its table of converters
     (grid_sampler_2d, dynamic shapes too) all that takes the operator's place can be in one engine."""
-    return {FORWARD: decomposed, FORWARD_LISTS: decomposed}
+    return {FORWARD: exported, FORWARD_LISTS: exported}
 
 
 def refuse_script(*_):

@@ -79,9 +79,9 @@ def patch(library):
 
     Gradients of gradients, torch.func and vmap go through it as through a model's own code, exactly, by
     PyTorch's own operations, with their time and memory. The autograd functions of compiled extensions are as
-    they were: torch.func refuses them. torch.onnx.export(dynamo=True) gets GridSample in the operator's place;
-    TorchScript's exporter and torch.jit.script are refused; for TensorRT and ExecuTorch, which have no such
-    operator, see ``numba_deform.torch.decompositions``.
+    they were: torch.func refuses them. torch.onnx.export(dynamo=True) gets GridSample in the operator's place,
+    or TensorRT's plugin (``numba_deform.torch.tensorrt_plugin``); TorchScript's exporter and torch.jit.script
+    are refused; for ExecuTorch, which has no such operator, see ``numba_deform.torch.decompositions``.
 
     It holds for the whole process, for modules imported already and for those loaded later, by name, by
     path or as remote code, and for models that exist already. What ``torch.compile`` has compiled, of whatever
