@@ -136,15 +136,13 @@ _plugin = contextvars.ContextVar("the version of TensorRT's plugin that is asked
 @contextlib.contextmanager
 def tensorrt_plugin(version="1"):
     """Inside, torch.onnx.export(dynamo=True) and :func:`decompositions` make of each call of the operator one
-    node, TensorRT's plugin for it, in place of ``grid_sample``: MultiscaleDeformableAttnPlugin_TRT of the domain
-    trt.plugins. Its output (B, Q, H, C) is flattened by a node behind it.
+    node, TensorRT's plugin MultiscaleDeformableAttnPlugin_TRT, in the domain trt.plugins; it needs PyTorch 2.8.
 
     version  the node's ``plugin_version``: "1", or "2", which TensorRT 10.11 began and asks for instead
 
-    The plugin takes float32 or float16, locations and weights too: they get value's type. In float16 locations
-    name wrong pixels, so export float32. Sizes and starts of levels become int32. It needs PyTorch 2.8.
-    The export raises OperatorError for what the plugin does not take: other types, levels with different
-    numbers of points, ``method="discrete"``."""
+    The plugin takes levels in int32, and all else in value's type, float32 or float16; in float16 locations name
+    wrong pixels, so export float32. The export raises OperatorError for what it does not take: other types,
+    levels with different numbers of points, ``method="discrete"``."""
     if version not in ("1", "2"):
         raise OperatorError(f"version={version!r}: TensorRT has its plugin in the versions '1' and '2'")
     token = _plugin.set(version)
@@ -154,38 +152,32 @@ def tensorrt_plugin(version="1"):
         _plugin.reset(token)
 
 
-def exported(*call):
-    """What an exporter gets in the operator's place: TensorRT's plugin where it is asked for."""
-    return decomposed(*call) if _plugin.get() is None else _plugin_node(*call)
-
-
-def _plugin_node(value, shapes, starts, locations, weights, num_points=None, method="default"):
-    if value.dtype not in (torch.float32, torch.float16):
-        raise OperatorError(
-            f"value has dtype {str(value.dtype)[6:]}; TensorRT's plugin takes float32 and float16"
-        )
+def _plugin_node(value, shapes, starts, locations, weights, num_points, method):
+    kind, dtype = str(value.dtype)[6:], value.dtype
+    if kind not in ("float32", "float16"):
+        raise OperatorError(f"value has dtype {kind}; TensorRT's plugin takes float32 and float16")
     if method != "default" or len(set(num_points or [1])) > 1:
         given = f"num_points={list(num_points)}" if method == "default" else f"method={method!r}"
         raise OperatorError(f"{given}: TensorRT's plugin is bilinear, with one number of points for all levels")
-    if not isinstance(shapes, torch.Tensor):  # of numbers that a graph may not know
-        numbers = [torch.scalar_tensor(n, dtype=torch.int32, device=value.device) for n in (*shapes, *starts)]
-        numbers = torch.stack(numbers)
-        shapes, starts = numbers[: len(shapes)].unflatten(0, (-1, 2)), numbers[len(shapes) :]
-    by_level = (*weights.shape[:3], shapes.shape[0], -1)
-    inputs = value, shapes.int(), starts.int(), locations.reshape(*by_level, 2), weights.reshape(by_level)
-    inputs = [tensor.to(value.dtype) if tensor.is_floating_point() else tensor for tensor in inputs]
-    batch, _, heads, channels = value.shape
-    shape = batch, locations.shape[1], heads, channels
-    attributes = {"plugin_version": _plugin.get(), "plugin_namespace": ""}
-    name = "trt.plugins::MultiscaleDeformableAttnPlugin_TRT"
-    return torch.onnx.ops.symbolic(name, inputs, attributes, dtype=value.dtype, shape=shape, version=1).flatten(
-        2
-    )
+    if not isinstance(shapes, torch.Tensor):  # numbers, which a graph may not know
+        scalars = [torch.scalar_tensor(n, dtype=torch.int32) for n in (*shapes, *starts)]
+        index = torch.stack(scalars).to(value.device)
+        shapes, starts = index[: len(shapes)].unflatten(0, (-1, 2)), index[len(shapes) :]
+    samples = *weights.shape[:3], shapes.shape[0], -1
+    locations, weights = locations.reshape(*samples, 2).to(dtype), weights.reshape(samples).to(dtype)
+    out = torch.onnx.ops.symbolic(
+        "trt.plugins::MultiscaleDeformableAttnPlugin_TRT",
+        (value, shapes.int(), starts.int(), locations, weights),
+        {"plugin_version": _plugin.get(), "plugin_namespace": ""},
+        dtype=dtype, shape=(value.shape[0], locations.shape[1], *value.shape[2:]), version=1)  # fmt: skip
+    return out.flatten(2)
 
 
 def decomposed(value, shapes, starts, locations, weights, num_points=None, method="default"):
     """The operator as what every exporter has: ``grid_sample`` for each level, where its size is a number; else
-    :func:`forward_of`."""
+    :func:`forward_of`. Or what :func:`tensorrt_plugin` asks for."""
+    if _plugin.get():
+        return _plugin_node(value, shapes, starts, locations, weights, num_points, method)
     if method != "default" or isinstance(shapes, torch.Tensor):
         return forward_of(value, shapes, starts, locations, weights, num_points, method)
     batch, _, heads, channels = value.shape

@@ -5,7 +5,7 @@ import torch
 from ..attention import prepared
 from ..attention.checks import OperatorError, check_im2col_step
 from .arguments import check_tensors, checked, is_plain, known_starts, level_numbers, points_of
-from .formula import exported
+from .formula import decomposed
 from .operator import FORWARD, FORWARD_LISTS, forward_on_gpu, recorded
 from .sharding import register_for
 
@@ -64,7 +64,7 @@ def _dispatched(*given):
     is_compiling = torch.compiler.is_compiling()
     given = checked(*given, is_exported or is_compiling or torch.jit.is_tracing())
     if is_exported:
-        return exported(*given)
+        return decomposed(*given)
     if not is_compiling:
         register_for(given[0], *given[3:5])
     return (FORWARD if isinstance(given[1], torch.Tensor) else FORWARD_LISTS)(*given)
@@ -92,10 +92,9 @@ def decompositions():
     program that ``torch.export`` made before it does.
 
     ExecuTorch (1.5) makes no program of one with the operator in it, "Missing out variants", and runs one with
-    this table; ``grid_sample`` is among the operations that it has. Torch-TensorRT (2.14) was not run: it knows
-    no such operator either, and would leave it to PyTorch, between its engines; by its table of converters
-    (grid_sampler_2d, dynamic shapes too) all that takes the operator's place can be in one engine."""
-    return {FORWARD: exported, FORWARD_LISTS: exported}
+    this table. Torch-TensorRT (2.14) was not run: by its table of converters (grid_sampler_2d, dynamic shapes
+    too) all that takes the operator's place can be in one engine."""
+    return {FORWARD: decomposed, FORWARD_LISTS: decomposed}
 
 
 def refuse_script(*_):

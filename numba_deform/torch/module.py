@@ -136,26 +136,21 @@ class MSDeformAttn(nn.Module):
         d_model, levels = self.d_model, self.n_levels
         for name, tensor, letters in (("query", query, "B, Q"), ("input_flatten", input_flatten, "B, S")):
             if tensor.ndim != 3 or tensor.shape[2] != d_model:
-                raise OperatorError(
-                    f"{name} has shape {tuple(tensor.shape)}; it must be ({letters}, d_model) with "
-                    f"d_model={d_model}"
-                )
+                found = f"{name} has shape {tuple(tensor.shape)}"
+                raise OperatorError(f"{found}; it must be ({letters}, d_model) with d_model={d_model}")
         batch, queries, _ = query.shape
         if input_flatten.shape[0] != batch:
             raise OperatorError(f"query has B={batch} but input_flatten has B={input_flatten.shape[0]}")
         points = tuple(reference_points.shape)
         if len(points) != 4 or points[:3] != (batch, queries, levels) or points[3] not in (2, 4):
-            raise OperatorError(
-                f"reference_points has shape {points}; it must be (B, Q, L, 2), points, or (B, Q, L, 4), "
-                f"boxes, with B={batch} Q={queries} L={levels}"
-            )
+            rule = f"(B, Q, L, 2), points, or (B, Q, L, 4), boxes, with B={batch} Q={queries} L={levels}"
+            raise OperatorError(f"reference_points has shape {points}; it must be {rule}")
         if len(shapes) != levels:
             raise OperatorError(f"input_spatial_shapes has {len(shapes)} levels, the layer n_levels={levels}")
         if mask is not None and (mask.dtype != torch.bool or mask.shape != input_flatten.shape[:2]):
-            raise OperatorError(
-                f"input_padding_mask is {tuple(mask.shape)} of {str(mask.dtype)[6:]}; it must be "
-                f"{tuple(input_flatten.shape[:2])} of bool, true where a pixel is padding"
-            )
+            found = f"input_padding_mask is {tuple(mask.shape)} of {str(mask.dtype)[6:]}"
+            rule = f"{tuple(input_flatten.shape[:2])} of bool, true where a pixel is padding"
+            raise OperatorError(f"{found}; it must be {rule}")
 
 
 def _sizes(shapes, like):
