@@ -20,8 +20,6 @@ from ..device.memory import (
     global_at,
     ld_global_b32,
     ld_global_nc_L1_evict_last_v4,
-    ld_global_nc_L1_no_allocate_v4,
-    ld_global_nc_v4,
     ld_shared_b32,
     shared_address,
     shared_at,
@@ -44,13 +42,10 @@ class Direct(Rows):
     """Parameters of ``direct``, beside those of every kernel.
 
     threads  threads of a block, a multiple of 32
-    fine     of the first so many levels, pixels that L1 gives up before those of the others
     """
 
     threads: int = 128
     min_blocks: int = 7
-    fine: int = 0
-    fine_load: str = "normal"
 
     any_samples = True  # also levels with different numbers of points, and method="discrete"
     is_gated = False
@@ -77,7 +72,6 @@ def build(config, constants):
     ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
     ROWS_PER_BLOCK, WORDS = config.threads // layout.lanes, layout.run * layout.sides_per_lane
     parts, arithmetic = row_parts(config, constants), ARITHMETIC[constants.dtype, config.arithmetic]
-    FINE = sum(constants.point_counts[: config.fine]) if layout.parts == 1 else 0  # samples of a row
     place, new_sums, new_raw, unpack = parts.place, parts.new_sums, parts.new_raw, parts.unpack
 
     @cuda.jit(device=True, forceinline=True)
@@ -92,20 +86,14 @@ def build(config, constants):
                 w_down = float32(0)
         return w_up, w_down
 
-    def column_adder(load):
-        """A device function that adds this lane's chunks of two pixels, ``pitch`` bytes apart."""
-
-        @cuda.jit(device=True, forceinline=True)
-        def add_column(acc, address, pitch, me, up, down):
-            for c in range(layout.chunks_per_lane):
-                address_of_upper = global_at(address, chunk_of(me, c, layout), 16)
-                upper, lower = load(address_of_upper), load(address_of_upper + uint64(pitch))
-                arithmetic.add(acc.sums, acc.partial, c, upper, up, lower, down)
-
-        return add_column
-
-    fine_load = ld_global_nc_v4 if config.fine_load == "normal" else ld_global_nc_L1_no_allocate_v4
-    add_column, add_fine = column_adder(ld_global_nc_L1_evict_last_v4), column_adder(fine_load)
+    @cuda.jit(device=True, forceinline=True)
+    def add_column(acc, address, pitch, me, up, down):
+        """Add this lane's chunks of two pixels, ``pitch`` bytes apart."""
+        for c in range(layout.chunks_per_lane):
+            address_of_upper = global_at(address, chunk_of(me, c, layout), 16)
+            upper = ld_global_nc_L1_evict_last_v4(address_of_upper)
+            lower = ld_global_nc_L1_evict_last_v4(address_of_upper + uint64(pitch))
+            arithmetic.add(acc.sums, acc.partial, c, upper, up, lower, down)
 
     @cuda.jit(device=True, forceinline=True)
     def add_rows(block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size):
@@ -149,16 +137,10 @@ def build(config, constants):
             while i < int32(layout.chunk_lanes):
                 owner = uint32(me.first_lane + i)
                 pitch = shfl_sync_idx_b32(uint32(ALL), own_pitch, owner)
-                if FINE and int32(r * layout.chunk_lanes + i) * int32(layout.run) < FINE:
-                    for m in range(WORDS):
-                        tile = plane + uint64(shfl_sync_idx_b32(uint32(ALL), offset[m], owner))
-                        up, down = arithmetic.fetch(word_a[m], word_b[m], owner)
-                        add_fine(acc, tile, pitch, me, up, down)
-                else:
-                    for m in range(WORDS):
-                        tile = plane + uint64(shfl_sync_idx_b32(uint32(ALL), offset[m], owner))
-                        up, down = arithmetic.fetch(word_a[m], word_b[m], owner)
-                        add_column(acc, tile, pitch, me, up, down)
+                for m in range(WORDS):
+                    tile = plane + uint64(shfl_sync_idx_b32(uint32(ALL), offset[m], owner))
+                    up, down = arithmetic.fetch(word_a[m], word_b[m], owner)
+                    add_column(acc, tile, pitch, me, up, down)
                 if layout.run >= 4:
                     arithmetic.flush(acc.sums, acc.partial, layout.chunks_per_lane)
                 i = int32(i + 1)

@@ -96,7 +96,7 @@ class Window:
         if len(self.cell) != 2 or (min(self.cell) < 1 and any(self.cell)):
             shown = "x".join(map(str, self.cell))
             raise ConfigError("cell", shown, "must be a height and a width of at least 1, or 0x0")
-        one_of(self, "arithmetic", ("auto", "packed", "pairs", "fp32"))
+        one_of(self, "arithmetic", ("auto", "packed", "fp32"))
         one_of(self, "maps", ("batch", "level"))
         one_of(self, "l2_promotion", L2_PROMOTIONS)
 

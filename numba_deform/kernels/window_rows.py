@@ -189,7 +189,7 @@ def consumer(config, constants):
     ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
     new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    FOUR_WEIGHTS, LINES = WIDE and arithmetic.weight_words == 1, arithmetic.add_lines is not None
+    FOUR_WEIGHTS = WIDE and arithmetic.weight_words == 1
     new_sums, clear = sum_parts(arithmetic, 1)
     settle, following, row_number = jobs(config, constants)
     add_outside, advance = outside(config, constants), make_advance(config.stages)
@@ -340,15 +340,9 @@ def consumer(config, constants):
             later, other_later = arithmetic.unpack(rest, uint32(0))
         first, second = pixel_at(at.first, words[0]), pixel_at(at.second, words[0])
         one, other = ld_shared_v4(first), ld_shared_v4(second)
-        if LINES:
-            below, beside = ld_shared_v4(shared_at(first, 1, pitch)), ld_shared_v4(shared_at(second, 1, pitch))
-            arithmetic.add_lines(
-                acc.sums, acc.partial, 0, one, up, other, later, below, down, beside, other_later
-            )
-        else:
-            arithmetic.add(acc.sums, acc.partial, 0, one, up, other, later)
-            one, other = ld_shared_v4(shared_at(first, 1, pitch)), ld_shared_v4(shared_at(second, 1, pitch))
-            arithmetic.add(acc.sums, acc.partial, 0, one, down, other, other_later)
+        arithmetic.add(acc.sums, acc.partial, 0, one, up, other, later)
+        one, other = ld_shared_v4(shared_at(first, 1, pitch)), ld_shared_v4(shared_at(second, 1, pitch))
+        arithmetic.add(acc.sums, acc.partial, 0, one, down, other, other_later)
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, me, at, part, s, r):
