@@ -1,6 +1,7 @@
 """What a call is given, checked and read: the first step of PyTorch's door."""
 
 import functools
+import itertools
 import operator
 import weakref
 
@@ -116,10 +117,7 @@ def numbers_from(name, nested):
 
 def starts_of(shapes):
     """Where each level starts, for the flat shapes, if levels follow one another."""
-    starts = [0]
-    for height, width in zip(shapes[::2], shapes[1::2], strict=True):
-        starts.append(starts[-1] + height * width)
-    return tuple(starts[:-1])
+    return (0, *itertools.accumulate(map(operator.mul, shapes[::2], shapes[1::2])))[:-1]
 
 
 known_starts = functools.lru_cache(maxsize=256)(starts_of)  # not for numbers that a graph does not know

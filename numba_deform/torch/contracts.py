@@ -97,8 +97,8 @@ class Function:
     def backward(ctx, grad_output):
         needs = [ctx.needs_input_grad[i] for i in (0, 3, 4)]
         found = BACKWARD(grad_output, *ctx.saved_tensors, None, "default", *needs)
-        of_value, of_locations, of_weights = [g if yes else None for g, yes in zip(found, needs, strict=True)]
-        return of_value, None, None, of_locations, of_weights, None
+        found = [g if yes else None for g, yes in zip(found, needs, strict=True)]
+        return found[0], None, None, *found[1:], None
 
 
 class FunctionInFloat32(Function):
@@ -107,7 +107,6 @@ class FunctionInFloat32(Function):
     @staticmethod
     def forward(ctx, value, *rest):
         kind = value.device.type
-        if not torch.is_autocast_enabled(kind):
-            return Function.forward(ctx, value, *rest)
+        value = value.float() if torch.is_autocast_enabled(kind) else value
         with torch.autocast(kind, enabled=False):
-            return Function.forward(ctx, value.float(), *rest)
+            return Function.forward(ctx, value, *rest)

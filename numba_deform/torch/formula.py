@@ -60,13 +60,9 @@ def backward_of(
         across, down = (slopes * weight.unsqueeze(-1)).unbind(-1)
         by_location.append(torch.stack([across * width, down * height], -1))
     of_plane = of_table[:-1].reshape(batch, heads, size, channels).transpose(1, 2)
-    return (
-        of_plane.to(value.dtype).contiguous() if of_value else value.new_empty(0),
-        torch.cat(by_location, 3).reshape(locations.shape).to(locations.dtype)
-        if of_locations else locations.new_empty(0),
-        torch.cat(by_weight, 3).reshape(weights.shape).to(weights.dtype)
-        if of_weights else weights.new_empty(0),
-    )  # fmt: skip
+    found = of_plane, torch.cat(by_location, 3).reshape(locations.shape), torch.cat(by_weight, 3)
+    each = zip(found, (value, locations, weights), (of_value, of_locations, of_weights), strict=True)
+    return tuple(g.reshape(t.shape).to(t.dtype).contiguous() if yes else t.new_empty(0) for g, t, yes in each)
 
 
 class _Samples:
@@ -140,9 +136,9 @@ def tensorrt_plugin(version="1"):
 
     version  the node's ``plugin_version``: "1", or "2", which TensorRT 10.11 began and asks for instead
 
-    The plugin takes levels in int32, and all else in value's type, float32 or float16; in float16 locations name
-    wrong pixels, so export float32. The export raises OperatorError for what it does not take: other types,
-    levels with different numbers of points, ``method="discrete"``."""
+    It takes levels in int32, and all else in value's type, float32 or float16; in float16 locations name wrong
+    pixels, so export float32. The export raises OperatorError for what it does not take: other types, levels
+    with different numbers of points, ``method="discrete"``."""
     if version not in ("1", "2"):
         raise OperatorError(f"version={version!r}: TensorRT has its plugin in the versions '1' and '2'")
     token = _plugin.set(version)
@@ -160,17 +156,15 @@ def _plugin_node(value, shapes, starts, locations, weights, num_points, method):
         given = f"num_points={list(num_points)}" if method == "default" else f"method={method!r}"
         raise OperatorError(f"{given}: TensorRT's plugin is bilinear, with one number of points for all levels")
     if not isinstance(shapes, torch.Tensor):  # numbers, which a graph may not know
-        scalars = [torch.scalar_tensor(n, dtype=torch.int32) for n in (*shapes, *starts)]
-        index = torch.stack(scalars).to(value.device)
+        index = torch.stack([value.new_full((), n, dtype=torch.int32) for n in (*shapes, *starts)])
         shapes, starts = index[: len(shapes)].unflatten(0, (-1, 2)), index[len(shapes) :]
     samples = *weights.shape[:3], shapes.shape[0], -1
     locations, weights = locations.reshape(*samples, 2).to(dtype), weights.reshape(samples).to(dtype)
-    out = torch.onnx.ops.symbolic(
-        "trt.plugins::MultiscaleDeformableAttnPlugin_TRT",
-        (value, shapes.int(), starts.int(), locations, weights),
-        {"plugin_version": _plugin.get(), "plugin_namespace": ""},
-        dtype=dtype, shape=(value.shape[0], locations.shape[1], *value.shape[2:]), version=1)  # fmt: skip
-    return out.flatten(2)
+    inputs = value, shapes.int(), starts.int(), locations, weights
+    return torch.onnx.ops.symbolic(
+        "trt.plugins::MultiscaleDeformableAttnPlugin_TRT", inputs,
+        {"plugin_version": _plugin.get(), "plugin_namespace": ""}, dtype=dtype, version=1,
+        shape=(value.shape[0], locations.shape[1], *value.shape[2:])).flatten(2)  # fmt: skip
 
 
 def decomposed(value, shapes, starts, locations, weights, num_points=None, method="default"):

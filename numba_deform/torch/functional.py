@@ -92,8 +92,7 @@ def decompositions():
     program that ``torch.export`` made before it does.
 
     ExecuTorch (1.5) makes no program of one with the operator in it, "Missing out variants", and runs one with
-    this table. Torch-TensorRT (2.14) was not run: by its table of converters (grid_sampler_2d, dynamic shapes
-    too) all that takes the operator's place can be in one engine."""
+    this table. Torch-TensorRT (2.14) was not run."""
     return {FORWARD: decomposed, FORWARD_LISTS: decomposed}
 
 
