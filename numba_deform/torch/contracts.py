@@ -107,6 +107,7 @@ class FunctionInFloat32(Function):
     @staticmethod
     def forward(ctx, value, *rest):
         kind = value.device.type
-        value = value.float() if torch.is_autocast_enabled(kind) else value
-        with torch.autocast(kind, enabled=False):
+        if not torch.is_autocast_enabled(kind):
             return Function.forward(ctx, value, *rest)
+        with torch.autocast(kind, enabled=False):
+            return Function.forward(ctx, value.float(), *rest)

@@ -204,19 +204,10 @@ def test_a_plugin_for_levels_by_tensors():
 def test_what_the_plugin_does_not_take(options, dtype, text):
     points = sum(options["num_points"]) if "num_points" in options else 4
     shape = (2, 3, 2, points) if "num_points" in options else (2, 3, 2, 2, points)
-    given = (
-        torch.randn(2, 26, 2, 4, dtype=dtype),
-        [5, 4, 2, 3],
-        [0, 20],
-        torch.rand(*shape, 2),
-        torch.rand(shape),
-    )
-    table = decompositions()[torch.ops.numba_deform.ms_deform_attn.lists]
+    value, levels = torch.randn(2, 26, 2, 4, dtype=dtype), ([5, 4, 2, 3], [0, 20])
+    operator = decompositions()[torch.ops.numba_deform.ms_deform_attn.lists]
     with tensorrt_plugin(), pytest.raises(OperatorError, match=f"^{text}"):
-        table(*given, *(options.get(name, default) for name, default in DEFAULTS))
-
-
-DEFAULTS = ("num_points", None), ("method", "default")
+        operator(value, *levels, torch.rand(*shape, 2), torch.rand(shape), **options)
 
 
 def test_versions_of_the_plugin():
