@@ -47,8 +47,7 @@ def check_tensors(*arrays):
         if not isinstance(array, torch.Tensor):
             raise OperatorError(
                 f"{name} is a {type(array).__name__}; numba_deform.torch takes PyTorch's tensors, and "
-                "numba_deform.ms_deform_attn arrays of any library"
-            )
+                "numba_deform.ms_deform_attn arrays of any library")  # fmt: skip
 
 
 def check_places(*tensors):
@@ -141,8 +140,7 @@ def numbers_of(name, index):
     if index.is_cuda and torch.cuda.is_current_stream_capturing():
         raise OperatorError(
             f"{name} is on a GPU, and cannot be read while a graph is captured; call the operator once with "
-            "this tensor before the capture, or give the numbers as a list"
-        )
+            "this tensor before the capture, or give the numbers as a list")  # fmt: skip
     _check_index(name, index)
     if index.is_meta:
         raise OperatorError(f"{name} is on the device meta, where it has no numbers")

@@ -60,9 +60,8 @@ def with_points(
     (B, S, H, C), or a sequence of (B, H, C, height*width); locations are (B, Q, H, N, 2)."""
     if isinstance(value, (list, tuple)):
         value = torch.cat(value, -1).permute(0, 3, 1, 2)
-    return ms_deform_attn(
-        value, value_spatial_shapes, None, sampling_locations, attention_weights,
-        num_points=list(num_points_list), method=method)  # fmt: skip
+    given = value, value_spatial_shapes, None, sampling_locations, attention_weights
+    return ms_deform_attn(*given, num_points=list(num_points_list), method=method)
 
 
 def backward(

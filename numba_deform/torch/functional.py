@@ -50,17 +50,15 @@ def ms_deform_attn(
         check_im2col_step(im2col_step, value.shape[0])
     shapes, starts = level_numbers(spatial_shapes, level_start_index, known_starts)
     given = value, shapes, starts, sampling_locations, attention_weights
-    return recorded(forward_on_gpu, *given, num_points, method)
+    return recorded(forward_on_gpu, *given, num_points, method, plain=True)
 
 
 def _dispatched(*given):
     """The same by PyTorch's dispatcher: on the CPU, and where somebody wants to see the call."""
     is_exported = _is_in_onnx_export()
     if is_exported and torch.jit.is_tracing():
-        raise OperatorError(
-            "torch.onnx.export by TorchScript makes constants of sizes: export with dynamo=True, or under "
-            "torch.jit.trace without ONNX"
-        )
+        raise OperatorError("torch.onnx.export by TorchScript makes constants of sizes: export with "
+                            "dynamo=True, or under torch.jit.trace without ONNX")  # fmt: skip
     is_compiling = torch.compiler.is_compiling()
     given = checked(*given, is_exported or is_compiling or torch.jit.is_tracing())
     if is_exported:

@@ -15,7 +15,7 @@ and ``torch.export`` can look at shapes alone.
 import contextlib
 
 import torch
-from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack, unwrap_if_dead
 from torch.autograd import forward_ad
 
 from ..attention import gradients
@@ -207,11 +207,20 @@ def _is_left_alone(*tensors):
     return not is_seen and is_plain(*tensors)
 
 
-def recorded(call, *arguments):
-    """What a call gives, whose gradients are recorded where they are wanted."""
-    value, _, _, locations, weights, *_ = arguments
+# ``apply`` without what it does for torch.func, with all arguments, in Python before PyTorch 2.14.
+_apply_plain = super(torch.autograd.Function, Differentiable).apply
+
+
+def recorded(call, value, shapes, starts, locations, weights, *options, plain=False):
+    """What a call gives, whose gradients are recorded where they are wanted; ``plain`` says what ``is_plain``
+    says of its tensors."""
     needs = value.requires_grad or locations.requires_grad or weights.requires_grad
-    return Differentiable.apply(call, *arguments) if needs and torch.is_grad_enabled() else call(*arguments)
+    if not (needs and torch.is_grad_enabled()):
+        return call(value, shapes, starts, locations, weights, *options)
+    if plain:  # such tensors may yet be what torch.func has left
+        value, locations, weights = unwrap_if_dead(value), unwrap_if_dead(locations), unwrap_if_dead(weights)
+    apply = _apply_plain if plain else Differentiable.apply
+    return apply(call, value, shapes, starts, locations, weights, *options)
 
 
 def _is_transformed(tensors):

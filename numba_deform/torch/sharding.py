@@ -56,10 +56,7 @@ def register():
     known[BACKWARD].static_argnum = known[BACKWARD_LISTS].static_argnum = 6
 
 
-def _forward(
-    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, num_points=None,
-    method="default",
-):  # fmt: skip
+def _forward(value, spatial_shapes, level_start_index, sampling_locations, attention_weights, *_, **__):
     """What ``register_sharding`` wants: placements of the output and of the inputs, for each way."""
     ways = _ways(value, sampling_locations, attention_weights)
     return [([way], _inputs(way, spatial_shapes, level_start_index)) for way in ways]
