@@ -212,7 +212,7 @@ _apply_plain = super(torch.autograd.Function, Differentiable).apply
 
 
 def recorded(call, value, shapes, starts, locations, weights, *options, plain=False):
-    """What a call gives, whose gradients are recorded where they are wanted; ``plain``: as ``is_plain`` says."""
+    """What a call gives, whose gradients are recorded where wanted; ``plain``: what ``is_plain`` says."""
     needs = value.requires_grad or locations.requires_grad or weights.requires_grad
     if not (needs and torch.is_grad_enabled()):
         return call(value, shapes, starts, locations, weights, *options)
