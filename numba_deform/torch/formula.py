@@ -136,11 +136,11 @@ def tensorrt_plugin(version="1"):
 
     version  the node's ``plugin_version``: "1", or "2", which TensorRT 10.11 began and asks for instead
 
-    It takes levels in int32, and all else in value's type, float32 or float16; in float16 locations name wrong
-    pixels, so export float32. The export raises OperatorError for what it does not take: other types, levels
-    with different numbers of points, ``method="discrete"``."""
-    if version not in ("1", "2"):
-        raise OperatorError(f"version={version!r}: TensorRT has its plugin in the versions '1' and '2'")
+    It takes int32 levels, and all else in value's type: float32, or float16, where locations name wrong pixels.
+    The export raises OperatorError for other types, levels with different points, and ``method="discrete"``."""
+    if version not in ("1", "2") or not hasattr(torch.onnx, "ops"):
+        given = f"version={version!r} with PyTorch {torch.__version__}"
+        raise OperatorError(f"{given}: TensorRT's plugin has the versions '1' and '2', and needs PyTorch 2.8")
     token = _plugin.set(version)
     try:
         yield

@@ -144,6 +144,9 @@ def test_index_tensors(tmp_path, method):
 
 
 # --- TensorRT's plugin -----------------------------------------------------------------------------
+named_nodes = pytest.mark.skipif(not hasattr(torch.onnx, "ops"), reason="PyTorch before 2.8 has no word for them")
+
+
 class MultiscaleDeformableAttnPlugin_TRT(op_run.OpRun):  # noqa: N801
     """What TensorRT's documentation says of its plugin: five inputs, levels in int32, (N, Lq, M, D)."""
 
@@ -169,6 +172,7 @@ def check_plugin(program, version, model, others):
         assert float((found - model(*given)).abs().max()) < LIMIT
 
 
+@named_nodes
 def test_a_plugin_for_any_size_of_an_image():
     """By the exporter, and by a program's decompositions, which follow the same word."""
     dynamic = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}, None, None
@@ -183,6 +187,7 @@ def test_a_plugin_for_any_size_of_an_image():
     check_plugin(torch.onnx.export(traced, **options), b"1", model, others)
 
 
+@named_nodes
 def test_a_plugin_for_levels_by_tensors():
     """In other places than one after the other; the points of levels are all the same, and flat."""
 
@@ -197,6 +202,7 @@ def test_a_plugin_for_levels_by_tensors():
     check_plugin(program, b"1", Flat(), [given])
 
 
+@named_nodes
 @pytest.mark.parametrize("options, dtype, text", [
     ({"method": "discrete"}, torch.float32, "method='discrete': TensorRT's plugin is bilinear"),
     ({"num_points": [3, 2]}, torch.float32, r"num_points=\[3, 2\]: .* one number of points for all levels"),
@@ -210,10 +216,15 @@ def test_what_the_plugin_does_not_take(options, dtype, text):
         operator(value, *levels, torch.rand(*shape, 2), torch.rand(shape), **options)
 
 
-def test_versions_of_the_plugin():
-    with pytest.raises(OperatorError, match="^version=3: TensorRT has its plugin in the versions '1' and '2'"):
-        with tensorrt_plugin(3):
-            pass
+@named_nodes
+def test_versions_of_the_plugin(monkeypatch):
+    """TensorRT's, and PyTorch's, which has had a word for such nodes since 2.8."""
+    text = "^version={} with PyTorch .*: TensorRT's plugin has the versions '1' and '2', and needs PyTorch 2.8"
+    with pytest.raises(OperatorError, match=text.format("3")), tensorrt_plugin(3):
+        pass
+    monkeypatch.delattr(torch.onnx, "ops")
+    with pytest.raises(OperatorError, match=text.format("'1'")), tensorrt_plugin():
+        pass
 
 
 class Output(torch.nn.Module):
