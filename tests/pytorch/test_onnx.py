@@ -144,7 +144,7 @@ def test_index_tensors(tmp_path, method):
 
 
 # --- TensorRT's plugin -----------------------------------------------------------------------------
-named_nodes = pytest.mark.skipif(not hasattr(torch.onnx, "ops"), reason="PyTorch before 2.8 has no word for them")
+named_nodes = pytest.mark.skipif(not hasattr(torch.onnx, "ops"), reason="PyTorch before 2.8 has none")
 
 
 class MultiscaleDeformableAttnPlugin_TRT(op_run.OpRun):  # noqa: N801
