@@ -11,6 +11,7 @@ except ImportError as error:
         "numba_deform.torch needs PyTorch, which is not installed: pip install 'numba-deform[torch]'"
     ) from error
 
+from .formula import tensorrt_plugin
 from .functional import decompositions, ms_deform_attn, prepare
 from .module import MSDeformAttn
 from .operator import propagate_nan
@@ -18,5 +19,5 @@ from .patches import LIBRARIES, Patch, kernel_mapping, patch
 
 __all__ = [
     "LIBRARIES", "MSDeformAttn", "Patch", "decompositions", "kernel_mapping", "ms_deform_attn", "patch",
-    "prepare", "propagate_nan",
+    "prepare", "propagate_nan", "tensorrt_plugin",
 ]  # fmt: skip

@@ -1,12 +1,13 @@
 """What a call is given, checked and read: the first step of PyTorch's door."""
 
 import functools
+import itertools
 import operator
 import weakref
 
 import numpy as np
 import torch
-from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C import _is_tracing, _len_torch_dispatch_stack, _len_torch_function_stack, is_autocast_enabled
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
@@ -14,9 +15,9 @@ from ..attention.checks import LIMIT, RANKS, OperatorError, check_im2col_step
 from ..attention.request import INPUTS
 from ..kernels.problem import METHODS, ConfigError
 
-# Not public in PyTorch: the lengths of its stacks, peek_interpreter_stack and _current_level, by which is_plain
-# sees who wants to see a call. The oldest PyTorch allowed, 2.6, has them; with one that lacks the first three,
-# importing this module fails.
+# Not public in PyTorch: the lengths of its stacks, peek_interpreter_stack, _is_tracing and _current_level, by
+# which is_plain sees who wants to see a call. The oldest PyTorch allowed, 2.6, has them; with one that lacks
+# the first four, importing this module fails.
 PLAIN = torch.Tensor, torch.nn.Parameter
 INT64 = 2**63
 
@@ -46,8 +47,7 @@ def check_tensors(*arrays):
         if not isinstance(array, torch.Tensor):
             raise OperatorError(
                 f"{name} is a {type(array).__name__}; numba_deform.torch takes PyTorch's tensors, and "
-                "numba_deform.ms_deform_attn arrays of any library"
-            )
+                "numba_deform.ms_deform_attn arrays of any library")  # fmt: skip
 
 
 def check_places(*tensors):
@@ -68,11 +68,11 @@ def is_plain(*tensors):
         if type(tensor) not in PLAIN or tensor.is_neg():
             return False
     return not (
-        torch.is_autocast_enabled("cuda")
+        is_autocast_enabled("cuda")
         or _len_torch_dispatch_stack()
         or _len_torch_function_stack()
         or peek_interpreter_stack() is not None
-        or torch._C._is_tracing()
+        or _is_tracing()
         or forward_ad._current_level >= 0
     )
 
@@ -103,7 +103,8 @@ def numbers(name, index):
 
 def numbers_from(name, nested):
     """A flat tuple of the numbers of a list: of ``spatial_shapes``, pairs, or of ``level_start_index``."""
-    nested = nested.tolist() if hasattr(nested, "tolist") else nested
+    if type(nested) is not list and hasattr(nested, "tolist"):
+        nested = nested.tolist()
     try:
         if name == "level_start_index":
             return tuple(nested)
@@ -115,10 +116,7 @@ def numbers_from(name, nested):
 
 def starts_of(shapes):
     """Where each level starts, for the flat shapes, if levels follow one another."""
-    starts = [0]
-    for height, width in zip(shapes[::2], shapes[1::2], strict=True):
-        starts.append(starts[-1] + height * width)
-    return tuple(starts[:-1])
+    return (0, *itertools.accumulate(map(operator.mul, shapes[::2], shapes[1::2])))[:-1]
 
 
 known_starts = functools.lru_cache(maxsize=256)(starts_of)  # not for numbers that a graph does not know
@@ -142,8 +140,7 @@ def numbers_of(name, index):
     if index.is_cuda and torch.cuda.is_current_stream_capturing():
         raise OperatorError(
             f"{name} is on a GPU, and cannot be read while a graph is captured; call the operator once with "
-            "this tensor before the capture, or give the numbers as a list"
-        )
+            "this tensor before the capture, or give the numbers as a list")  # fmt: skip
     _check_index(name, index)
     if index.is_meta:
         raise OperatorError(f"{name} is on the device meta, where it has no numbers")

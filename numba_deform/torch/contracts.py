@@ -60,9 +60,8 @@ def with_points(
     (B, S, H, C), or a sequence of (B, H, C, height*width); locations are (B, Q, H, N, 2)."""
     if isinstance(value, (list, tuple)):
         value = torch.cat(value, -1).permute(0, 3, 1, 2)
-    return ms_deform_attn(
-        value, value_spatial_shapes, None, sampling_locations, attention_weights,
-        num_points=list(num_points_list), method=method)  # fmt: skip
+    given = value, value_spatial_shapes, None, sampling_locations, attention_weights
+    return ms_deform_attn(*given, num_points=list(num_points_list), method=method)
 
 
 def backward(
@@ -97,8 +96,8 @@ class Function:
     def backward(ctx, grad_output):
         needs = [ctx.needs_input_grad[i] for i in (0, 3, 4)]
         found = BACKWARD(grad_output, *ctx.saved_tensors, None, "default", *needs)
-        of_value, of_locations, of_weights = [g if yes else None for g, yes in zip(found, needs, strict=True)]
-        return of_value, None, None, of_locations, of_weights, None
+        found = [g if yes else None for g, yes in zip(found, needs, strict=True)]
+        return found[0], None, None, *found[1:], None
 
 
 class FunctionInFloat32(Function):

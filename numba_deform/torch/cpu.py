@@ -49,20 +49,16 @@ def backward_of(
     """The gradients of value, locations and weights, in their types; an empty tensor for what is not wanted."""
     call = _Call(value, shapes, starts, locations, weights, num_points, method)
     check_grad_out(grad_out.shape, call.out_shape)
-    wanted = of_value, of_locations, of_weights
-    found = [
-        torch.zeros(tensor.shape if yes else (0,) * tensor.ndim, dtype=call.dtype)
-        for tensor, yes in zip((call.value, call.locations, call.weights), wanted, strict=True)
-    ]
+    wanted, own = (of_value, of_locations, of_weights), (call.value, call.locations, call.weights)
+    found = [torch.zeros(tensor.shape if yes else (0,) * tensor.ndim, dtype=call.dtype)
+             for tensor, yes in zip(own, wanted, strict=True)]  # fmt: skip
     given = _contiguous(grad_out, call.dtype).reshape(call.rows, call.channels).numpy()
     # Shares of rows meet in the gradient of value: then a thread has whole planes.
     pieces, rows = (call.planes, call.queries) if of_value else (call.rows, 1)
     arguments = *call.arguments, given, *(tensor.numpy() for tensor in found), rows
     _in_parts(_backward, call, pieces, arguments)
-    return tuple(
-        gradient.reshape(tensor.shape).to(tensor.dtype) if yes else tensor.new_empty(0)
-        for gradient, tensor, yes in zip(found, (value, locations, weights), wanted, strict=True)
-    )
+    each = zip(found, (value, locations, weights), wanted, strict=True)
+    return tuple(g.reshape(t.shape).to(t.dtype) if yes else t.new_empty(0) for g, t, yes in each)
 
 
 class _Call:

@@ -5,10 +5,13 @@ both modes, and map it, so it stands in where a gradient has to have gradients; 
 nobody knows this operator. ``shapes`` and ``starts`` may be numbers that a graph does not know yet.
 """
 
+import contextlib
+import contextvars
+
 import torch
 from torch.nn import functional
 
-from ..attention.checks import check_arguments, check_grad_out
+from ..attention.checks import OperatorError, check_arguments, check_grad_out
 from ..kernels.problem import ITEMSIZE, METHODS, ConfigError
 from .arguments import as_index
 
@@ -57,13 +60,9 @@ def backward_of(
         across, down = (slopes * weight.unsqueeze(-1)).unbind(-1)
         by_location.append(torch.stack([across * width, down * height], -1))
     of_plane = of_table[:-1].reshape(batch, heads, size, channels).transpose(1, 2)
-    return (
-        of_plane.to(value.dtype).contiguous() if of_value else value.new_empty(0),
-        torch.cat(by_location, 3).reshape(locations.shape).to(locations.dtype)
-        if of_locations else locations.new_empty(0),
-        torch.cat(by_weight, 3).reshape(weights.shape).to(weights.dtype)
-        if of_weights else weights.new_empty(0),
-    )  # fmt: skip
+    found = of_plane, torch.cat(by_location, 3).reshape(locations.shape), torch.cat(by_weight, 3)
+    each = zip(found, (value, locations, weights), (of_value, of_locations, of_weights), strict=True)
+    return tuple(g.reshape(t.shape).to(t.dtype).contiguous() if yes else t.new_empty(0) for g, t, yes in each)
 
 
 class _Samples:
@@ -127,9 +126,52 @@ def _pixel(place, size):
 
 
 # --- for exporters ---------------------------------------------------------------------------------
+_plugin = contextvars.ContextVar("the version of TensorRT's plugin that is asked for", default=None)
+
+
+@contextlib.contextmanager
+def tensorrt_plugin(version="1"):
+    """Inside, torch.onnx.export(dynamo=True) and :func:`decompositions` make of each call of the operator one
+    node, TensorRT's plugin MultiscaleDeformableAttnPlugin_TRT, in the domain trt.plugins; it needs PyTorch 2.8.
+
+    version  the node's ``plugin_version``: "1", or "2", which TensorRT 10.11 began and asks for instead
+
+    It takes int32 levels, and all else in value's type: float32, or float16, where locations name wrong pixels.
+    The export raises OperatorError for other types, levels with different points, and ``method="discrete"``."""
+    if version not in ("1", "2") or not hasattr(torch.onnx, "ops"):
+        given = f"version={version!r} with PyTorch {torch.__version__}"
+        raise OperatorError(f"{given}: TensorRT's plugin has the versions '1' and '2', and needs PyTorch 2.8")
+    token = _plugin.set(version)
+    try:
+        yield
+    finally:
+        _plugin.reset(token)
+
+
+def _plugin_node(value, shapes, starts, locations, weights, num_points, method):
+    kind, dtype = str(value.dtype)[6:], value.dtype
+    if kind not in ("float32", "float16"):
+        raise OperatorError(f"value has dtype {kind}; TensorRT's plugin takes float32 and float16")
+    if method != "default" or len(set(num_points or [1])) > 1:
+        given = f"num_points={list(num_points)}" if method == "default" else f"method={method!r}"
+        raise OperatorError(f"{given}: TensorRT's plugin is bilinear, with one number of points for all levels")
+    if not isinstance(shapes, torch.Tensor):  # numbers, which a graph may not know
+        index = torch.stack([value.new_full((), n, dtype=torch.int32) for n in (*shapes, *starts)])
+        shapes, starts = index[: len(shapes)].unflatten(0, (-1, 2)), index[len(shapes) :]
+    samples = *weights.shape[:3], shapes.shape[0], -1
+    locations, weights = locations.reshape(*samples, 2).to(dtype), weights.reshape(samples).to(dtype)
+    inputs = value, shapes.int(), starts.int(), locations, weights
+    return torch.onnx.ops.symbolic(
+        "trt.plugins::MultiscaleDeformableAttnPlugin_TRT", inputs,
+        {"plugin_version": _plugin.get(), "plugin_namespace": ""}, dtype=dtype, version=1,
+        shape=(value.shape[0], locations.shape[1], *value.shape[2:])).flatten(2)  # fmt: skip
+
+
 def decomposed(value, shapes, starts, locations, weights, num_points=None, method="default"):
     """The operator as what every exporter has: ``grid_sample`` for each level, where its size is a number; else
-    :func:`forward_of`."""
+    :func:`forward_of`. Or what :func:`tensorrt_plugin` asks for."""
+    if _plugin.get():
+        return _plugin_node(value, shapes, starts, locations, weights, num_points, method)
     if method != "default" or isinstance(shapes, torch.Tensor):
         return forward_of(value, shapes, starts, locations, weights, num_points, method)
     batch, _, heads, channels = value.shape

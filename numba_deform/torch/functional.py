@@ -33,7 +33,8 @@ def ms_deform_attn(
     changes from run to run on a GPU, except with ``torch.use_deterministic_algorithms(True)``. Gradients of
     gradients, forward mode and torch.func are exact, by PyTorch's own operations, which take more time and
     memory than the kernels; vmap makes one call with a larger batch. torch.onnx.export with dynamo=True gets
-    ``grid_sample``; see :func:`decompositions` for other runtimes.
+    ``grid_sample``, or under :func:`tensorrt_plugin` TensorRT's own operator; see :func:`decompositions` for
+    other runtimes.
 
     A location that is NaN or infinite makes its row NaN on a CPU, and on a GPU under :func:`propagate_nan` and
     where PyTorch's operations compute it.
@@ -49,17 +50,15 @@ def ms_deform_attn(
         check_im2col_step(im2col_step, value.shape[0])
     shapes, starts = level_numbers(spatial_shapes, level_start_index, known_starts)
     given = value, shapes, starts, sampling_locations, attention_weights
-    return recorded(forward_on_gpu, *given, num_points, method)
+    return recorded(forward_on_gpu, *given, num_points, method, plain=True)
 
 
 def _dispatched(*given):
     """The same by PyTorch's dispatcher: on the CPU, and where somebody wants to see the call."""
     is_exported = _is_in_onnx_export()
     if is_exported and torch.jit.is_tracing():
-        raise OperatorError(
-            "torch.onnx.export by TorchScript makes constants of sizes: export with dynamo=True, or under "
-            "torch.jit.trace without ONNX"
-        )
+        raise OperatorError("torch.onnx.export by TorchScript makes constants of sizes: export with "
+                            "dynamo=True, or under torch.jit.trace without ONNX")  # fmt: skip
     is_compiling = torch.compiler.is_compiling()
     given = checked(*given, is_exported or is_compiling or torch.jit.is_tracing())
     if is_exported:
@@ -91,9 +90,7 @@ def decompositions():
     program that ``torch.export`` made before it does.
 
     ExecuTorch (1.5) makes no program of one with the operator in it, "Missing out variants", and runs one with
-    this table; ``grid_sample`` is among the operations that it has. Torch-TensorRT (2.14) was not run: it knows
-    no such operator either, and would leave it to PyTorch, between its engines; by its table of converters
-    (grid_sampler_2d, dynamic shapes too) all that takes the operator's place can be in one engine."""
+    this table. Torch-TensorRT (2.14) was not run."""
     return {FORWARD: decomposed, FORWARD_LISTS: decomposed}
 
 

@@ -30,16 +30,16 @@ class MSDeformAttn(nn.Module):
 
     def __init__(self, d_model=256, n_levels=4, n_heads=8, n_points=4, *, device=None, dtype=None):
         super().__init__()
-        _check_sizes(d_model, n_levels, n_heads)
+        for name, size in (("d_model", d_model), ("n_levels", n_levels), ("n_heads", n_heads)):
+            if not isinstance(size, int) or size < 1:
+                raise ConfigError(name, size, "must be an integer of at least 1")
         self.d_model, self.n_levels, self.n_heads, self.n_points = d_model, n_levels, n_heads, n_points
         self.points = _points(n_points, n_levels)
         self.channels = _channels(d_model, n_heads, n_levels)
         samples = n_heads * sum(self.points)
         linear = functools.partial(nn.Linear, d_model, device=device, dtype=dtype)
-        self.sampling_offsets = linear(samples * 2)
-        self.attention_weights = linear(samples)
-        self.value_proj = linear(d_model)
-        self.output_proj = linear(d_model)
+        self.sampling_offsets, self.attention_weights = linear(samples * 2), linear(samples)
+        self.value_proj, self.output_proj = linear(d_model), linear(d_model)
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -74,8 +74,7 @@ class MSDeformAttn(nn.Module):
         refuse_script()
 
     def extra_repr(self):
-        names = ("d_model", "n_levels", "n_heads", "n_points")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return ", ".join(f"{k}={getattr(self, k)}" for k in ("d_model", "n_levels", "n_heads", "n_points"))
 
     def forward(
         self, query, reference_points, input_flatten, input_spatial_shapes, input_level_start_index=None,
@@ -106,16 +105,13 @@ class MSDeformAttn(nn.Module):
         if len(set(num_points)) == 1:  # the usual form, which all kernels take
             shape, num_points = (self.n_levels, num_points[0]), None
             locations, weights = locations.unflatten(3, shape), weights.unflatten(3, shape)
-        out = ms_deform_attn(
-            value, input_spatial_shapes, input_level_start_index, locations, weights, num_points=num_points
-        )
-        return self.output_proj(out)
+        levels = input_spatial_shapes, input_level_start_index
+        return self.output_proj(ms_deform_attn(value, *levels, locations, weights, num_points=num_points))
 
     def _locations(self, reference_points, offsets, shapes):
         """(B, Q, H, N, 2), N samples of all levels."""
-        dtype = torch.promote_types(offsets.dtype, torch.float32)
-        offsets = offsets.to(dtype)
-        reference_points = reference_points.to(dtype).unsqueeze(2)
+        offsets = offsets.to(torch.promote_types(offsets.dtype, torch.float32))
+        reference_points = reference_points.to(offsets.dtype).unsqueeze(2)
         centres = self._each_sample(reference_points[..., :2])
         if reference_points.shape[-1] == 2:
             sizes = self._each_sample(_sizes(shapes, offsets))
@@ -125,37 +121,30 @@ class MSDeformAttn(nn.Module):
 
     def _each_sample(self, levels, factors=None):
         """(.., N, 2) of (.., L, 2), what a sample's level has, times the level's factor."""
-        parts = []
-        for i, count in enumerate(self.points):
-            part = levels.narrow(-2, i, 1)
-            part = part if factors is None else part * factors[i]
-            parts.append(part.expand(*part.shape[:-2], count, 2))
-        return torch.cat(parts, -2)
+        parts = [levels.narrow(-2, i, 1) for i in range(self.n_levels)]
+        parts = [part * factor for part, factor in zip(parts, factors, strict=True)] if factors else parts
+        shape = levels.shape[:-2]
+        return torch.cat([p.expand(*shape, n, 2) for p, n in zip(parts, self.points, strict=True)], -2)
 
     def _check(self, query, reference_points, input_flatten, shapes, mask):
         d_model, levels = self.d_model, self.n_levels
         for name, tensor, letters in (("query", query, "B, Q"), ("input_flatten", input_flatten, "B, S")):
             if tensor.ndim != 3 or tensor.shape[2] != d_model:
-                raise OperatorError(
-                    f"{name} has shape {tuple(tensor.shape)}; it must be ({letters}, d_model) with "
-                    f"d_model={d_model}"
-                )
+                found = f"{name} has shape {tuple(tensor.shape)}"
+                raise OperatorError(f"{found}; it must be ({letters}, d_model) with d_model={d_model}")
         batch, queries, _ = query.shape
         if input_flatten.shape[0] != batch:
             raise OperatorError(f"query has B={batch} but input_flatten has B={input_flatten.shape[0]}")
         points = tuple(reference_points.shape)
         if len(points) != 4 or points[:3] != (batch, queries, levels) or points[3] not in (2, 4):
-            raise OperatorError(
-                f"reference_points has shape {points}; it must be (B, Q, L, 2), points, or (B, Q, L, 4), "
-                f"boxes, with B={batch} Q={queries} L={levels}"
-            )
+            rule = f"(B, Q, L, 2), points, or (B, Q, L, 4), boxes, with B={batch} Q={queries} L={levels}"
+            raise OperatorError(f"reference_points has shape {points}; it must be {rule}")
         if len(shapes) != levels:
             raise OperatorError(f"input_spatial_shapes has {len(shapes)} levels, the layer n_levels={levels}")
         if mask is not None and (mask.dtype != torch.bool or mask.shape != input_flatten.shape[:2]):
-            raise OperatorError(
-                f"input_padding_mask is {tuple(mask.shape)} of {str(mask.dtype)[6:]}; it must be "
-                f"{tuple(input_flatten.shape[:2])} of bool, true where a pixel is padding"
-            )
+            found = f"input_padding_mask is {tuple(mask.shape)} of {str(mask.dtype)[6:]}"
+            rule = f"{tuple(input_flatten.shape[:2])} of bool, true where a pixel is padding"
+            raise OperatorError(f"{found}; it must be {rule}")
 
 
 def _sizes(shapes, like):
@@ -174,12 +163,6 @@ def _sizes(shapes, like):
 def _kept_sizes(numbers, device, dtype):
     with torch.inference_mode(False):  # a later call may save it for a gradient
         return torch.tensor(numbers, dtype=dtype, device=device).reshape(-1, 2).flip(1)
-
-
-def _check_sizes(d_model, n_levels, n_heads):
-    for name, size in (("d_model", d_model), ("n_levels", n_levels), ("n_heads", n_heads)):
-        if not isinstance(size, int) or size < 1:
-            raise ConfigError(name, size, "must be an integer of at least 1")
 
 
 def _points(n_points, n_levels):

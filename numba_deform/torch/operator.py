@@ -15,7 +15,7 @@ and ``torch.export`` can look at shapes alone.
 import contextlib
 
 import torch
-from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack, unwrap_if_dead
 from torch.autograd import forward_ad
 
 from ..attention import gradients
@@ -53,7 +53,7 @@ def forward_on_gpu(value, shapes, starts, locations, weights, num_points=None, m
         check_places(value, locations, weights)
     call = (value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype, shapes,
             starts, num_points if num_points is None else tuple(num_points), method)  # fmt: skip
-    if 0 in value.shape or 0 in locations.shape:  # there is nothing to launch
+    if not (value.numel() and locations.numel()):  # there is nothing to launch
         return value.new_empty(problem_for(*call).out_shape)
     plan = forward_plan(device, *call)
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
@@ -105,7 +105,7 @@ def backward_on_gpu(
         check_places(value, locations, weights, grad_out)
     call = (value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype, shapes,
             starts, num_points if num_points is None else tuple(num_points), method)  # fmt: skip
-    if 0 in value.shape or 0 in locations.shape:
+    if not (value.numel() and locations.numel()):
         check_grad_out(grad_out.shape, problem_for(*call).out_shape)
         wanted = zip((value, locations, weights), (of_value, of_locations, of_weights), strict=True)
         return tuple(t.new_zeros(t.shape if yes else 0) for t, yes in wanted)
@@ -113,7 +113,8 @@ def backward_on_gpu(
         deterministic = torch.are_deterministic_algorithms_enabled()
     is_fixed = of_value and deterministic
     plan = backward_plan(device, of_value, of_samples, "fixed" if is_fixed else "fp32", *call)
-    check_grad_out(grad_out.shape, plan.out_shape)
+    if grad_out.shape != plan.out_shape:
+        check_grad_out(grad_out.shape, plan.out_shape)
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
     grad_out = _of_type(grad_out, value.dtype).contiguous()
     sums = scale = None
@@ -189,14 +190,15 @@ class Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_out):
-        needs = [ctx.needs_input_grad[i] for i in (1, 4, 5)]
+        _, of_value, _, _, of_locations, of_weights, *_ = ctx.needs_input_grad
         value, locations, weights, *index = ctx.saved_tensors
         backward = BACKWARD if index else BACKWARD_LISTS
         if not index and _is_left_alone(grad_out, value):
             backward = backward_on_gpu if value.is_cuda else cpu.backward_of if value.is_cpu else backward
-        found = backward(grad_out, value, *(index or ctx.index), locations, weights, *ctx.options, *needs)
-        of_value, of_locations, of_weights = [g if yes else None for g, yes in zip(found, needs, strict=True)]
-        return None, of_value, None, None, of_locations, of_weights, None, None
+        found = backward(grad_out, value, *(index or ctx.index), locations, weights, *ctx.options, of_value,
+                         of_locations, of_weights)  # fmt: skip
+        return (None, found[0] if of_value else None, None, None, found[1] if of_locations else None,
+                found[2] if of_weights else None, None, None)  # fmt: skip
 
 
 def _is_left_alone(*tensors):
@@ -205,11 +207,19 @@ def _is_left_alone(*tensors):
     return not is_seen and is_plain(*tensors)
 
 
-def recorded(call, *arguments):
-    """What a call gives, whose gradients are recorded where they are wanted."""
-    value, _, _, locations, weights, *_ = arguments
+# ``apply`` without what it does for torch.func, with all arguments, in Python before PyTorch 2.14.
+_apply_plain = super(torch.autograd.Function, Differentiable).apply
+
+
+def recorded(call, value, shapes, starts, locations, weights, *options, plain=False):
+    """What a call gives, whose gradients are recorded where wanted; ``plain``: what ``is_plain`` says."""
     needs = value.requires_grad or locations.requires_grad or weights.requires_grad
-    return Differentiable.apply(call, *arguments) if needs and torch.is_grad_enabled() else call(*arguments)
+    if not (needs and torch.is_grad_enabled()):
+        return call(value, shapes, starts, locations, weights, *options)
+    if plain:  # such tensors may yet be what torch.func has left
+        value, locations, weights = unwrap_if_dead(value), unwrap_if_dead(locations), unwrap_if_dead(weights)
+    apply = _apply_plain if plain else Differentiable.apply
+    return apply(call, value, shapes, starts, locations, weights, *options)
 
 
 def _is_transformed(tensors):

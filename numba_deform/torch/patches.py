@@ -34,23 +34,15 @@ class Library:
 
 RETURNING = {"ms_deform_attn_forward": contracts.with_starts, "ms_deform_attn_backward": contracts.backward}
 FILLING = {"ms_deform_attn_forward": contracts.with_starts, "ms_deform_attn_backward": contracts.backward_into}
-FUNCTION = {
-    "MultiScaleDeformableAttnFunction": contracts.Function,
-    "multi_scale_deformable_attn_pytorch": contracts.without_starts,
-}
-BEVFORMER = {
-    **FUNCTION,
-    "MultiScaleDeformableAttnFunction_fp16": contracts.Function,
-    "MultiScaleDeformableAttnFunction_fp32": contracts.FunctionInFloat32,
-}
-ORIGINAL = Library(
-    "",
-    {"MSDeformAttnFunction": contracts.Function, "ms_deform_attn_core_pytorch": contracts.deformable_core},
-    "MultiScaleDeformableAttention", RETURNING, stand_in=True)  # fmt: skip
-CORE_FUNCTIONS = Library("", {
-    "deformable_attention_core_func": contracts.without_starts,
-    "deformable_attention_core_func_v2": contracts.with_points,
-})  # fmt: skip
+FUNCTION = {"MultiScaleDeformableAttnFunction": contracts.Function,
+            "multi_scale_deformable_attn_pytorch": contracts.without_starts}  # fmt: skip
+BEVFORMER = {**FUNCTION, "MultiScaleDeformableAttnFunction_fp16": contracts.Function,
+             "MultiScaleDeformableAttnFunction_fp32": contracts.FunctionInFloat32}  # fmt: skip
+ORIGINAL = Library("", {
+    "MSDeformAttnFunction": contracts.Function, "ms_deform_attn_core_pytorch": contracts.deformable_core,
+}, "MultiScaleDeformableAttention", RETURNING, stand_in=True)  # fmt: skip
+CORE_FUNCTIONS = Library("", {"deformable_attention_core_func": contracts.without_starts,
+                              "deformable_attention_core_func_v2": contracts.with_points})  # fmt: skip
 LIBRARIES = {
     "transformers": Library("transformers", {
         "MultiScaleDeformableAttention": contracts.MultiScaleDeformableAttention,
@@ -79,9 +71,9 @@ def patch(library):
 
     Gradients of gradients, torch.func and vmap go through it as through a model's own code, exactly, by
     PyTorch's own operations, with their time and memory. The autograd functions of compiled extensions are as
-    they were: torch.func refuses them. torch.onnx.export(dynamo=True) gets GridSample in the operator's place;
-    TorchScript's exporter and torch.jit.script are refused; for TensorRT and ExecuTorch, which have no such
-    operator, see ``numba_deform.torch.decompositions``.
+    they were: torch.func refuses them. torch.onnx.export(dynamo=True) gets GridSample in the operator's place,
+    or TensorRT's plugin (``numba_deform.torch.tensorrt_plugin``); TorchScript's exporter and torch.jit.script
+    are refused; for ExecuTorch, which has no such operator, see ``numba_deform.torch.decompositions``.
 
     It holds for the whole process, for modules imported already and for those loaded later, by name, by
     path or as remote code, and for models that exist already. What ``torch.compile`` has compiled, of whatever
@@ -143,7 +135,7 @@ class Patch:
 
     def _apply(self):
         package = self.library.package
-        if package and not _is_there(package):
+        if package and not (sys.modules.get(package) or importlib.util.find_spec(package)):
             raise ImportError(f"patch({self.name!r}): the package {package} is not installed")
         try:
             self._replace_extension()
@@ -182,9 +174,8 @@ class Patch:
             module = importlib.import_module(name)
         except ImportError as error:
             if not self.library.stand_in:
-                raise ImportError(
-                    f"patch({self.name!r}) needs {name}, which cannot be imported: {error}"
-                ) from error
+                told = f"patch({self.name!r}) needs {name}, which cannot be imported: {error}"
+                raise ImportError(told) from error
             sys.modules[name] = module = _stand_ins.setdefault(name, ModuleType(name))
             module.__spec__ = ModuleSpec(name, None)
         self._replace(module, name, **functions)
@@ -231,13 +222,9 @@ def _calling(contract, function):
     """Code with the parameters of a function, which calls the contract: whoever holds the function, in a model
     or under another name, calls the contract then. ``torch.compile`` relies on parameters that never change."""
     names = ", ".join(inspect.signature(function).parameters)
+    body = f"from {contract.__module__} import {contract.__name__}; return {contract.__name__}({names})"
     space = {}
-    exec(
-        f"def {function.__name__}({names}):\n"
-        f"    from {contract.__module__} import {contract.__name__}\n"
-        f"    return {contract.__name__}({names})\n",
-        space,
-    )
+    exec(f"def {function.__name__}({names}): {body}", space)
     return space[function.__name__].__code__
 
 
@@ -256,10 +243,6 @@ def _watched(run):
             each.look_at(module)
 
     return exec_module
-
-
-def _is_there(package):
-    return sys.modules.get(package) is not None or importlib.util.find_spec(package) is not None
 
 
 # --- transformers' use_kernels ----------------------------------------------------------------------

@@ -13,18 +13,14 @@ from .operator import BACKWARD, BACKWARD_LISTS, FORWARD, FORWARD_LISTS
 
 def mesh_of(*tensors):
     """The DeviceMesh of the first DTensor among the tensors; None without one."""
-    module = sys.modules.get("torch.distributed.tensor")
-    if module is None:  # then there is none
-        return None
-    return next((tensor.device_mesh for tensor in tensors if isinstance(tensor, module.DTensor)), None)
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())  # there is none without it
+    return next((tensor.device_mesh for tensor in tensors if isinstance(tensor, kind)), None)
 
 
 def placed_like(other, tensor):
     """The tensor, which is the same in every process, split as the DTensor ``other`` is; else as it is."""
     mesh = mesh_of(other)
-    if mesh is None:
-        return tensor
-    return _replicated(tensor, mesh).redistribute(mesh, other.placements)
+    return tensor if mesh is None else _replicated(tensor, mesh).redistribute(mesh, other.placements)
 
 
 def replicated_for(other, tensor):
@@ -51,20 +47,16 @@ def register():
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.experimental import register_sharding
 
-    register_sharding(FORWARD)(_forward)
-    register_sharding(FORWARD_LISTS)(_forward)
-    register_sharding(BACKWARD)(_backward)
-    register_sharding(BACKWARD_LISTS)(_backward)
+    for forward, backward in ((FORWARD, BACKWARD), (FORWARD_LISTS, BACKWARD_LISTS)):
+        register_sharding(forward)(_forward)
+        register_sharding(backward)(_backward)
     # DTensor remembers a call by its tensors, here also by what follows the first six: the gradients asked for.
     # It has no public word for that. Without it a call might get placements of one that asked for others.
     known = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
     known[BACKWARD].static_argnum = known[BACKWARD_LISTS].static_argnum = 6
 
 
-def _forward(
-    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, num_points=None,
-    method="default",
-):  # fmt: skip
+def _forward(value, spatial_shapes, level_start_index, sampling_locations, attention_weights, *_, **__):
     """What ``register_sharding`` wants: placements of the output and of the inputs, for each way."""
     ways = _ways(value, sampling_locations, attention_weights)
     return [([way], _inputs(way, spatial_shapes, level_start_index)) for way in ways]

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from numba_deform import ConfigError, OperatorError  # noqa: E402
-from numba_deform.torch import MSDeformAttn, decompositions, ms_deform_attn  # noqa: E402
+from numba_deform.torch import MSDeformAttn, cpu, decompositions, ms_deform_attn, operator  # noqa: E402
 
 SHAPES, STARTS = [[5, 4], [2, 3]], [0, 20]
 LISTS = [5, 4, 2, 3], STARTS
@@ -323,6 +323,26 @@ def test_a_call_goes_one_way(index, learning):
     if learning:
         entered = way(lambda: outs[0].sum().backward())
         assert entered == ["operator.backward", "arguments.is_plain", "cpu.backward_of", *ON_CPU]
+
+
+def test_a_plain_call_of_what_torch_func_has_left():
+    """A tensor that leaves torch.func is still wrapped, and looks like any other; it has no address so."""
+    left, (value, locations, weights) = [], drawn()
+    torch.func.grad(lambda tensor: (left.append(tensor), tensor.sum())[1])(value)
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    assert type(left[0]) is torch.Tensor and is_wrapped(left[0])
+    levels = tuple(INDEX[0].flatten().tolist()), tuple(STARTS)
+
+    def forward_of(*call):
+        assert not any(map(is_wrapped, (call[0], *call[3:5])))
+        return cpu.forward_of(*call)
+
+    learning = locations.requires_grad_()
+    call = left[0], *levels, learning, weights, None, "default"
+    out = operator.recorded(forward_of, *call, plain=True)
+    wanted = ms_deform_attn(value, *INDEX, learning, weights)
+    found = [torch.autograd.grad(one.sum(), learning)[0] for one in (out, wanted)]
+    assert torch.equal(out, wanted) and torch.equal(*found) and found[0].abs().sum() > 0
 
 
 # --- state dicts of forks --------------------------------------------------------------------------

@@ -3,10 +3,14 @@
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+op_run = pytest.importorskip("onnx.reference.op_run", reason="onnx is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from numba_deform.torch import MSDeformAttn, decompositions, ms_deform_attn, patch  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+from numba_deform import OperatorError  # noqa: E402
+from numba_deform.torch import MSDeformAttn, decompositions, ms_deform_attn, patch, tensorrt_plugin  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 LIMIT = 1e-4
@@ -137,6 +141,90 @@ def test_index_tensors(tmp_path, method):
     inputs = torch.tensor(SHAPES), starts, *sampled
     others = [(torch.tensor([[4, 5], [3, 2]]), starts, *sampled)]
     check(ByTensors(method), inputs, tmp_path / "index.onnx", None, others)
+
+
+# --- TensorRT's plugin -----------------------------------------------------------------------------
+named_nodes = pytest.mark.skipif(not hasattr(torch.onnx, "ops"), reason="PyTorch before 2.8 has none")
+
+
+class MultiscaleDeformableAttnPlugin_TRT(op_run.OpRun):  # noqa: N801
+    """What TensorRT's documentation says of its plugin: five inputs, levels in int32, (N, Lq, M, D)."""
+
+    op_domain = "trt.plugins"
+
+    def _run(self, value, shapes, starts, locations, weights, plugin_version=None, plugin_namespace=None):
+        assert shapes.dtype == starts.dtype == "int32" and locations.dtype == weights.dtype == value.dtype
+        assert shapes.ndim == 2 and (locations.ndim, weights.ndim) == (6, 5) and plugin_namespace == ""
+        out = ms_deform_attn(*map(torch.from_numpy, (value, shapes, starts, locations, weights)))
+        return (out.unflatten(2, value.shape[2:]).numpy(),)
+
+
+def check_plugin(program, version, model, others):
+    """The graph has one such node, and computes what the model does."""
+    graph = program.model_proto.graph
+    (node,) = (node for node in graph.node if node.domain == "trt.plugins")
+    assert {one.name: one.s for one in node.attribute} == {
+        "plugin_version": version, "plugin_namespace": b""}  # fmt: skip
+    session = ReferenceEvaluator(program.model_proto, new_ops=[MultiscaleDeformableAttnPlugin_TRT])
+    for given in others:
+        named = {one.name: tensor.numpy() for one, tensor in zip(graph.input, given, strict=True)}
+        found = torch.from_numpy(session.run(None, named)[0])
+        assert float((found - model(*given)).abs().max()) < LIMIT
+
+
+@named_nodes
+def test_a_plugin_for_any_size_of_an_image():
+    """By the exporter, and by a program's decompositions, which follow the same word."""
+    dynamic = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}, None, None
+    model, others = OfImage(), [of_image(5, 4), of_image(9, 12)]
+    options = {"dynamo": True, "verbose": False}
+    with tensorrt_plugin("2"):
+        program = torch.onnx.export(model, of_image(5, 4), dynamic_shapes=dynamic, **options)
+    check_plugin(program, b"2", model, others)
+    traced = torch.export.export(model, of_image(5, 4), dynamic_shapes=dynamic)
+    with tensorrt_plugin():
+        traced = traced.run_decompositions(decompositions())
+    check_plugin(torch.onnx.export(traced, **options), b"1", model, others)
+
+
+@named_nodes
+def test_a_plugin_for_levels_by_tensors():
+    """In other places than one after the other; the points of levels are all the same, and flat."""
+
+    class Flat(torch.nn.Module):
+        def forward(self, shapes, starts, value, locations, weights):
+            return ms_deform_attn(value, shapes, starts, locations, weights, num_points=[3, 3])
+
+    sampled = torch.randn(2, 26, 2, 4), torch.rand(2, 5, 2, 6, 2) * 1.4 - 0.2, torch.rand(2, 5, 2, 6)
+    given = torch.tensor(SHAPES), torch.tensor([6, 0]), *sampled
+    with tensorrt_plugin():
+        program = torch.onnx.export(Flat(), given, dynamo=True, verbose=False)
+    check_plugin(program, b"1", Flat(), [given])
+
+
+@named_nodes
+@pytest.mark.parametrize("options, dtype, text", [
+    ({"method": "discrete"}, torch.float32, "method='discrete': TensorRT's plugin is bilinear"),
+    ({"num_points": [3, 2]}, torch.float32, r"num_points=\[3, 2\]: .* one number of points for all levels"),
+    ({}, torch.bfloat16, "value has dtype bfloat16; TensorRT's plugin takes float32 and float16")])  # fmt: skip
+def test_what_the_plugin_does_not_take(options, dtype, text):
+    points = sum(options["num_points"]) if "num_points" in options else 4
+    shape = (2, 3, 2, points) if "num_points" in options else (2, 3, 2, 2, points)
+    value, levels = torch.randn(2, 26, 2, 4, dtype=dtype), ([5, 4, 2, 3], [0, 20])
+    operator = decompositions()[torch.ops.numba_deform.ms_deform_attn.lists]
+    with tensorrt_plugin(), pytest.raises(OperatorError, match=f"^{text}"):
+        operator(value, *levels, torch.rand(*shape, 2), torch.rand(shape), **options)
+
+
+@named_nodes
+def test_versions_of_the_plugin(monkeypatch):
+    """TensorRT's, and PyTorch's, which has had a word for such nodes since 2.8."""
+    text = "^version={} with PyTorch .*: TensorRT's plugin has the versions '1' and '2', and needs PyTorch 2.8"
+    with pytest.raises(OperatorError, match=text.format("3")), tensorrt_plugin(3):
+        pass
+    monkeypatch.delattr(torch.onnx, "ops")
+    with pytest.raises(OperatorError, match=text.format("'1'")), tensorrt_plugin():
+        pass
 
 
 class Output(torch.nn.Module):
