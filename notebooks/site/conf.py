@@ -19,7 +19,7 @@ import repository  # noqa: E402
 project = html_title = "numba_deform"
 root_doc = "README"
 include_patterns = [
-    "README.md", "CONTRIBUTING.md", "bench/*.md", "notebooks/README.md", "notebooks/[0-9]*.py",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "bench/*.md", "notebooks/README.md", "notebooks/[0-9]*.py",
     "notebooks/a_model.py", "notebooks/site/*.md",
 ]  # fmt: skip
 exclude_patterns = ["notebooks/site/cards.md", "notebooks/site/contents.md"]  # parts of the first page
