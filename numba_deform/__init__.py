@@ -32,8 +32,8 @@ __all__ = sorted(_MODULES)
 
 
 class _RowStack:
-    """Gives NumPy ``row_stack`` again before numba-cuda 0.30 overloads it, which it does when it first compiles:
-    2.5 removed this other name of ``vstack``. To be removed when numba-cuda does without."""
+    """Gives NumPy ``row_stack`` again, another name of ``vstack`` that 2.5 removed, before numba-cuda 0.30
+    overloads it: when it first compiles. To be removed when numba-cuda does without."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

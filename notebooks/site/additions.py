@@ -1,9 +1,8 @@
 """A Sphinx extension: what the site adds to pages of the repository, before they are read.
 
-To the first page cards, a picture, what to try and the table of contents, to the page of intrinsics the
-documentation and the PTX of each, to the page of faults the story and the report of each, to the page of names
-those that it leaves out.
-Docstrings with columns become lists."""
+To the first page cards, a picture, what to try and the table of contents, to the page of faults the story and
+the report of each, to the page of names those that it leaves out. The intrinsics get a page for each family,
+with the documentation and the PTX of each. Docstrings with columns become lists."""
 
 import importlib
 import inspect
@@ -44,21 +43,42 @@ def first_page(text):
     return "\n\n".join([*head, rest, (HERE / "contents.md").read_text()])
 
 
+PAGES = HERE / "intrinsics"  # of each family; made here, and not kept
+
+
 def intrinsics_page(text):
-    """Behind each family's table the documentation of its intrinsics, to which the table's names are links."""
-    for module, family in intrinsics.families().items():
-        name = module.__name__.rpartition(".")[2]
+    """In place of each family's table a link to its page."""
+    head, *sections = text.split("\n## ")
+    parts = [head, "```{toctree}\n:hidden:\n:glob:\n\n/notebooks/site/intrinsics/*\n```\n"]
+    for section in sections:
+        name, table = section.partition("\n")[0], section.index("| intrinsic |")
+        link = f"[{section.count(chr(10) + '| `')} of them](/notebooks/site/intrinsics/{name}.md)"
+        parts.append(f"## {name}\n{section[len(name) : table]}{link}\n")
+    return "\n".join(parts)
+
+
+def write_intrinsics():
+    """A page for each family: its table of bench/INTRINSICS.md, whose names are links, and the documentation of
+    its intrinsics. A page that is the same already is left as it is, and so is not read again."""
+    sections = (ROOT / "bench" / "INTRINSICS.md").read_text().split("\n## ")[1:]
+    texts = {section.partition("\n")[0]: section for section in sections}
+    families = {module.__name__.rpartition(".")[2]: family for module, family in intrinsics.families().items()}
+    if list(texts) != list(families):
+        raise ValueError("the families have changed: python bench/intrinsics.py > bench/INTRINSICS.md")
+    PAGES.mkdir(exist_ok=True)
+    for old in set(PAGES.glob("*.md")) - {PAGES / f"{name}.md" for name in texts}:
+        old.unlink()
+    for name, family in families.items():
+        text = texts[name]
         for one in family:
             sign = intrinsics.signature(one)
             text = text.replace(f"| `{sign}` |", f"| {{py:func}}`{one.__name__} <{qualified(one)}>` |")
+        before, head, rows = text.partition("| intrinsic |")
         entries = "\n".join(map(entry, family))
-        heading = f"\n## {name}\n"
-        if heading not in text:
-            raise ValueError(f"no {name}: write it anew, python bench/intrinsics.py > bench/INTRINSICS.md")
-        before, _, rest = text.partition(heading)
-        table, line, after = rest.partition("\n## ")
-        text = f"{before}{heading}{table}\n````{{eval-rst}}\n{entries}\n````\n{line}{after}"
-    return text
+        text = f"# {before}:::{{div}} intrinsics\n{head}{rows}\n:::\n\n````{{eval-rst}}\n{entries}\n````\n"
+        page = PAGES / f"{name}.md"
+        if not page.exists() or page.read_text() != text:
+            page.write_text(text)
 
 
 def qualified(one):

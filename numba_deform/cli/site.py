@@ -40,7 +40,7 @@ def site(options):
 def _sphinx(builder, target):
     """The exit status of one of its builders. What it has read is kept for the next, unless it warned: a page
     that is not read again does not warn again."""
-    words = ["-b", builder, "--fail-on-warning", "--keep-going", "--quiet"]
+    words = ["-b", builder, "--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto"]
     places = ["-c", SOURCES, "-d", READ, ROOT, target]
     status = subprocess.run([sys.executable, "-m", "sphinx", *words, *map(str, places)]).returncode
     if status:

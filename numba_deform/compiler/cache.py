@@ -192,7 +192,7 @@ def sources(rooms=ROOMS):
     """Sources, versions and settings that something is made from by the code of these rooms: the same in each
     process, but for one whose files have changed since its start, which shares with no other."""
     package = Path(__file__).parents[1]
-    files = [*ptx_directory().glob("*.ptx"), *(file for room in rooms for file in (package / room).rglob("*.py"))]
+    files = {*ptx_directory().glob("*.ptx"), *(f for room in rooms for f in (package / room).rglob("*.py"))}
     parts = [sys.implementation.cache_tag, platform.python_version(), platform.machine()]
     parts += (f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in sorted(files))
     states = [file.stat() for file in files]  # a copy may keep its date of change, but not that of its making

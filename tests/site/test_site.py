@@ -21,7 +21,8 @@ LOOKED_AT = (
     "notebooks/08_half_a_variant", "notebooks/10_adding", "notebooks/11_tensor_cores", "notebooks/12_clusters",
     "notebooks/13_flash_attention", "notebooks/14_profiling", "notebooks/15_cuda", "notebooks/a_model",
     "notebooks/site/playground", "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured",
-    "bench/INTRINSICS", "bench/FAULTS", "bench/TABLE", "bench/SIDE_BY_SIDE", "CONTRIBUTING",
+    "bench/INTRINSICS", "notebooks/site/intrinsics/tma", "bench/FAULTS", "bench/TABLE",
+    "bench/SIDE_BY_SIDE", "CONTRIBUTING",
 )  # fmt: skip
 SMALLEST, CONTRAST = 11.5, 3  # pixels; of letters against what is behind them (WCAG 2 asks 3 of large ones)
 
@@ -90,7 +91,7 @@ def test_all_is_there(folder):
         notebook = nbformat.read(folder / "notebooks" / f"{lesson.stem}.ipynb", as_version=4)
         nbformat.validate(notebook)
         assert notebook.cells[0].source.startswith("%pip install")
-    text = (folder / "bench" / "INTRINSICS.html").read_text()
+    text = (folder / "notebooks" / "site" / "intrinsics" / "mbarrier.html").read_text()
     assert 'id="numba_deform.mbarrier_init"' in text and "mbarrier.init.shared::cta.b64" in text
     text = (folder / "notebooks" / "site" / "api.html").read_text()
     for name in ("simulate", "Ring", "WarpRing", "pipeline", "Launch", "timeline", "profile", "variant", "Rows",
@@ -289,7 +290,7 @@ def test_dead_links_are_found(tmp_path):
 def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(site, "NEEDED", ("json", "no_such_package"))
     assert cli.main(["site", "open=0"]) == 2
-    assert "site needs no_such_package: pip install -e '.[site]'" in capsys.readouterr().err
+    assert f"site needs no_such_package: pip install -e '{ROOT}[site]'" in capsys.readouterr().err
     monkeypatch.setattr(site, "SOURCES", tmp_path)
     assert cli.main(["site"]) == 2
     assert "from a checkout of the repository" in capsys.readouterr().err

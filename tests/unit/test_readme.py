@@ -26,9 +26,10 @@ README = (ROOT / "README.md").read_text()
 TABLE = (ROOT / "bench" / "TABLE.md").read_text()
 FAULTS = (ROOT / "bench" / "FAULTS.md").read_text()
 PAGES = (
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "notebooks/README.md", "bench/CORPUS.md", "bench/COURSES.md",
-    "bench/ENGINE.md", "bench/FAULTS.md", "bench/INTRINSICS.md", "bench/NAMES.md", "bench/NOTES.md",
-    "bench/ORIGINS.md", "bench/PROFILE.md", "bench/PTX.md", "bench/SIDE_BY_SIDE.md", "bench/TABLE.md",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "notebooks/README.md", "bench/CORPUS.md",
+    "bench/COURSES.md", "bench/ENGINE.md", "bench/FAULTS.md", "bench/INTRINSICS.md", "bench/NAMES.md",
+    "bench/NOTES.md", "bench/ORIGINS.md", "bench/PROFILE.md", "bench/PTX.md", "bench/SIDE_BY_SIDE.md",
+    "bench/TABLE.md",
 )  # fmt: skip
 COPY = "numba_deform/course/pipelines/copy.py"
 CHEAP = ("variants", "bugs", "help", "probe", "tile-copy", "table")
