@@ -52,7 +52,7 @@ def intrinsics_page(text):
     parts = [head, "```{toctree}\n:hidden:\n:glob:\n\n/notebooks/site/intrinsics/*\n```\n"]
     for section in sections:
         name, table = section.partition("\n")[0], section.index("| intrinsic |")
-        link = f"[{section.count(chr(10) + '| `')} of them](/notebooks/site/intrinsics/{name}.md)"
+        link = f"[{section.count(chr(10) + '| `')} intrinsics](/notebooks/site/intrinsics/{name}.md)"
         parts.append(f"## {name}\n{section[len(name) : table]}{link}\n")
     return "\n".join(parts)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import lab
 import pages
+import progress
 import pytest
 
 from numba_deform import cli
@@ -294,6 +295,16 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(site, "SOURCES", tmp_path)
     assert cli.main(["site"]) == 2
     assert "from a checkout of the repository" in capsys.readouterr().err
+
+
+def test_pages_whose_cells_run_are_dealt_out():
+    """Sphinx gives a process ten pages at a time, in their order: each gets some of those that take long."""
+    pages_ = [*(f"bench/{i:02}" for i in range(15)), *(f"notebooks/{i:02}" for i in range(20))]
+    names = list(pages_)
+    progress.Progress().deal(None, None, names)
+    assert sorted(names) == pages_
+    portions = [names[first : first + 10] for first in range(0, 35, 10)]
+    assert all(4 <= sum(name.startswith("notebooks") for name in portion) <= 6 for portion in portions[:3])
 
 
 def test_what_warned_is_read_again(monkeypatch, tmp_path):

@@ -238,12 +238,13 @@ def test_the_corpus_is_as_its_results_say():
 
 def test_what_a_gpu_did_with_the_faults():
     found = {row["bug"]: row for row in rows("bugs.json")}
-    assert set(found) == set(bugs.BUGS)
+    assert set(found) == set(bugs.BUGS) - {"no_refill_fence"}  # nobody has run it yet
     seen = Counter(row["gpu"] for row in found.values())
     words = " ".join(FAULTS.split())
-    assert f"{len(found)} faults are planted" in words and f"{len(found)} faults are planted" in README
+    assert f"{len(bugs.BUGS)} faults are planted" in words and f"{len(bugs.BUGS)} faults are planted" in README
     assert (
-        f"{seen['hang']} of them hang, {seen['error']} end in an error that names nothing, "
+        f"{len(found)} of them have run: {seen['hang']} of them hang, "
+        f"{seen['error']} end in an error that names nothing, "
         f"{seen['wrong']} give wrong numbers, and {seen['right']} are right"
     ) in words
     for row in found.values():
