@@ -150,11 +150,11 @@ lessons.slider(with_stages, start={"stages": 4}, stages=list(recorded))
 pictures.barrier_states(
     [
         ("init(3)", 0, 3, 3, 0),
-        ("acquire, lap 0: parity 1 passes at once", 0, 3, 3, 0),
+        ("acquire, lap 0: passes at once", 0, 3, 3, 0),
         ("warp 1 releases", 0, 2, 3, 0),
         ("warp 3 releases", 0, 1, 3, 0),
         ("warp 2 releases: the phase is complete", 1, 3, 3, 0),
-        ("acquire, lap 1: parity 0 passes now", 1, 3, 3, 0),
+        ("acquire, lap 1: passes now", 1, 3, 3, 0),
     ],
     "the empty barrier of a stage",
 )
