@@ -54,7 +54,7 @@ nb_merge_streams = True
 nb_code_prompt_show = "Show the {type}"  # source, output
 
 html_theme = "furo"
-html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js", "quiz.js"]
+html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js", "quiz.js", "ring.js"]
 html_css_files, html_js_files = html_static_path[:1], html_static_path[1:]
 html_copy_source = html_show_copyright = False
 html_theme_options = {"top_of_page_buttons": []}

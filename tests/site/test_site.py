@@ -196,6 +196,29 @@ def test_a_lesson_begins_with_a_question(driver, folder):
                 assert max(letters) < 86 and 64 < sum(letters) / len(letters) <= 80, lesson.name
 
 
+@pytest.mark.full
+def test_the_ring_on_the_first_page(driver, folder):
+    """It turns; without a line it stops, with what the engine says of the planted fault; put back, it turns."""
+    open_page(driver, folder, "index")
+    code = """const ring = document.getElementById('ring').ring, seen = new Set();
+        ring.run(false);
+        if (arguments[0]) document.querySelector(`#ring [data-drop=${arguments[0]}]`).click();
+        ring.run(false);
+        for (let i = 0; i < 1000 && !ring.fault; i++) {
+            ring.step(50);
+            ring.stages.forEach(stage => seen.add(stage.state));
+        }
+        return [ring.taken, seen.size, ring.fault, document.querySelector('.ring-report').textContent];"""
+    taken, states, fault, report = driver.execute_script(code, "")
+    assert taken > 30 and states == 4 and (fault, report) == ("", "")
+    kinds = {"acquire": faults.RefillRace, "wait": faults.InFlightRead, "fence": faults.MissingRefillFence}
+    for line, kind in kinds.items():
+        _, _, fault, report = driver.execute_script(code, line)
+        assert fault == line and f"{kind.__name__}: " in report and kind.rule in report
+    taken, _, fault, report = driver.execute_script(code, line)  # put back
+    assert taken > 30 and (fault, report) == ("", "")
+
+
 def play(driver, game, *keys):
     """Click the buttons of a game; (what it has said last, its fault)."""
     click = "document.querySelector(`#play-${arguments[0]} [data-do=${arguments[1]}]`).click()"

@@ -177,7 +177,7 @@ def fault_message(fault, faults=""):
 
 
 def undecorated(error):
-    """A sentence about a function that a kernel is or calls, and that has no decorator; None for other errors."""
+    """A sentence about a function that a kernel is or calls, and that lacks a decorator; None otherwise."""
     asked = getattr(error, "obj", None)  # of an AttributeError: what lacks it
     if inspect.isfunction(asked):
         return (f"`{asked.__name__}` is a plain Python function. Is the line above its `def` lost? A kernel "
