@@ -229,6 +229,7 @@ def test_the_cpu_engine_needs_none_of_them(bare, tmp_path):
 def test_what_needs_them_says_so(bare):
     commands = [
         "run engine=gpu", "inspect", "bugs parity_inverted engine=gpu", "bench variants=direct",
+        f"check {__file__}",
     ]  # fmt: skip
     for words, status, text in command_line(bare, commands):
         assert status == 2, f"{words}: {text}"
