@@ -21,7 +21,8 @@ LOOKED_AT = (
     "index", "notebooks/README", "notebooks/01_boxes", "notebooks/04_stages", "notebooks/06_debugging",
     "notebooks/08_half_a_variant", "notebooks/10_adding", "notebooks/11_tensor_cores", "notebooks/12_clusters",
     "notebooks/13_flash_attention", "notebooks/14_profiling", "notebooks/15_cuda", "notebooks/a_model",
-    "notebooks/site/playground", "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured",
+    "notebooks/site/playground", "notebooks/site/card", "notebooks/site/glossary",
+    "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured",
     "bench/INTRINSICS", "notebooks/site/intrinsics/tma", "bench/FAULTS", "bench/TABLE",
     "bench/SIDE_BY_SIDE", "CONTRIBUTING",
 )  # fmt: skip
@@ -338,6 +339,21 @@ def test_what_warned_is_read_again(monkeypatch, tmp_path):
         site.READ.mkdir(exist_ok=True)
         assert cli.main(["site", "open=0", f"out={tmp_path}"]) == status
         assert site.READ.exists() == (status == 0)
+
+
+def test_the_card_and_the_glossary_name_what_is_there():
+    """Faults of the engine; words in order, each with lessons that use it."""
+    card, glossary = ((ROOT / "notebooks" / "site" / f"{name}.md").read_text() for name in ("card", "glossary"))
+    named = [name for row in re.findall(r"^\|.*\| ([A-Z][\w, ]+) \|$", card, re.M) for name in row.split(", ")]
+    assert len(named) > 15 and [name for name in named if not hasattr(faults, name)] == []
+    rows = re.findall(r"^\| ([^|]+) \|[^|]+\| (.*\.py\).*) \|$", glossary, re.M)
+    words = [word for word, _ in rows]
+    assert len(rows) > 30 and words == sorted(words, key=str.lower)
+    for word, places in rows:
+        for number, file in re.findall(r"\[(\d+)\]\(\.\./(\w+\.py)\)", places):
+            text = (ROOT / "notebooks" / file).read_text().lower()
+            assert file.startswith(f"{int(number):02}_"), file
+            assert re.split(",| count", word.lower())[0] in text, (word, file)
 
 
 def test_the_container_opens_lesson_1(tmp_path, monkeypatch):
