@@ -297,7 +297,7 @@ error = nd.relative_error(at(as_computed), at(at16))
 print(f"coordinates in fp16: error {error:.1e}; fp16 values may cost {TOLERANCE['float16']:.0e}")
 
 # %% [markdown]
-# No rule is broken, so no engine can report this. Of the package's 30 planted faults, two can only be found
+# No rule is broken, so no engine can report this. Of the package's 31 planted faults, two can only be found
 # by a comparison with a float64 reference, and this is one
 # (`numba_deform/course/bugs/fp16_coordinates.py`).
 

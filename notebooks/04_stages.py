@@ -275,11 +275,9 @@ check.stages_needed(stages_needed)
 # numbers are the parities, and the odd laps are hatched:
 
 # %%
-S = 3
-table = np.full((S, 12), "", object)
-for i in range(12):
-    table[i % S, i] = i // S % 2
-pictures.numbers(table, "the parity with which each tile is awaited", table == 1, "stage", "tile")
+laps = ["0  1  0  1  ", " 0  1  0  1 ", "  0  1  0  1"]  # of the three stages: a column is a tile
+table = np.array([list(stage) for stage in laps], object)
+pictures.numbers(table, "the parity with which each tile is awaited", table == "1", "stage", "tile")
 
 # %% [markdown]
 # One bit is enough because no waiter is more than one phase behind. A stage's barrier cannot complete the

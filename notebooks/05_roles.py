@@ -150,11 +150,11 @@ lessons.slider(with_stages, start={"stages": 4}, stages=list(recorded))
 pictures.barrier_states(
     [
         ("init(3)", 0, 3, 3, 0),
-        ("acquire, lap 0: parity 1 passes at once", 0, 3, 3, 0),
+        ("acquire, lap 0: passes at once", 0, 3, 3, 0),
         ("warp 1 releases", 0, 2, 3, 0),
         ("warp 3 releases", 0, 1, 3, 0),
         ("warp 2 releases: the phase is complete", 1, 3, 3, 0),
-        ("acquire, lap 1: parity 0 passes now", 1, 3, 3, 0),
+        ("acquire, lap 1: passes now", 1, 3, 3, 0),
     ],
     "the empty barrier of a stage",
 )
@@ -488,6 +488,28 @@ print(
 # Warp specialization is neither fast nor slow in itself. It moves the loading to a few warps. This helps if
 # loading takes few instructions, and hurts if it takes many.
 #
+# ## Assignment: a whole kernel
+#
+# *Another 40 minutes.* So far you filled holes. Now write a kernel of two roles from its first line to its
+# last: the largest number of each of 32 columns. `data` is the address of `tiles` tiles of 8 rows of 32 numbers
+# (`uint32`), 1024 bytes each, one behind the other. Lane `l` stores the largest number of column `l` in
+# `out[l]`. One warp asks for tiles by `nd.cp_async_bulk_load`, the other reads them, and a ring of `stages`
+# stages lies between them.
+#
+# The check runs it with numbers of stages and tiles, schedules and landings that are not told here. It counts
+# the copies, and looks whether three stages make it faster than one.
+
+
+# %% exercise="largest"
+def build_largest(stages):
+    """The kernel (data: nd.u64, out: nd.uint32[:], tiles: nd.i32) of 64 threads."""
+    return ...
+
+
+# %%
+check.largest(build_largest)
+
+# %% [markdown]
 # ## What you know now
 #
 # - Producers acquire, expect and issue. Consumers wait, compute and release. Each role has one loop and one

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 9 · Your own variant
 #
-# *About 45 minutes. You have met barriers, stages, parity and roles, and have written half a pipeline in
+# *About 75 minutes. You have met barriers, stages, parity and roles, and have written half a pipeline in
 # [lesson 8](08_half_a_variant.py). You need no GPU.*
 #
 # Now you write a whole one: a variant of the operator. You take it from an idea with a prediction to a row in

@@ -496,6 +496,26 @@ def scale(bound, count):
 check.scale(scale, fixed_sums)
 
 # %% [markdown]
+# ## Assignment: by TMA both ways
+#
+# *Another 40 minutes.* A whole kernel, as at the end of [lesson 5](05_roles.py): `out` becomes twice `data`,
+# both given by their addresses, for `tiles` tiles of 8 rows of 32 numbers (`uint32`). One warp asks for tiles.
+# The other doubles them where they lie, in the stage, and lets the copy engine take them to `out`: one
+# `cp_async_bulk_store` of 1024 bytes for each. When may the stage be filled again?
+#
+# The check tries numbers of stages and tiles, schedules and landings that are not told here.
+
+
+# %% exercise="doubled"
+def build_doubled(stages):
+    """The kernel (data: nd.u64, out: nd.u64, tiles: nd.i32) of 64 threads."""
+    return ...
+
+
+# %%
+check.doubled(build_doubled)
+
+# %% [markdown]
 # ## What you know now
 #
 # - The copy engine adds a tile of shared memory to global memory. Each number is one step, in no order.

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 13 · wgmma and FlashAttention
 #
-# *About 30 minutes. You know swizzles and fragments ([lesson 11](11_tensor_cores.py)). You need no GPU.*
+# *About 70 minutes. You know swizzles and fragments ([lesson 11](11_tensor_cores.py)). You need no GPU.*
 #
 # Attention is softmax(Q Kᵀ) V: two products of matrices with a softmax between them. Written to memory, the
 # scores Q Kᵀ are far larger than everything else. *FlashAttention* never writes them: tile by tile they are

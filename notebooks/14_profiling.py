@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 14 · Profiling without a GPU
 #
-# *About 25 minutes. You know banks and wavefronts ([lesson 7](07_how_fast.py)) and shared memory by name
+# *About 30 minutes. You know banks and wavefronts ([lesson 7](07_how_fast.py)) and shared memory by name
 # ([lesson 8](08_half_a_variant.py)). You need no GPU, but NVIDIA's packages, which macOS does not have.*
 #
 # Your kernel is right, and it is slow. Which line is it? A profiler answers that, and most people believe
@@ -139,18 +139,43 @@ write = ...
 check.sectors(direct, read=read, write=write)
 
 # %% [markdown]
+# ## Time
+#
+# Counts say what a kernel costs each unit, not how long it takes: units work at the same time, and warps wait.
+# "Each unit alone" in the head of a profile is a lower bound. With `time=True` the profile goes on. A *model*
+# of an SM plays what the warps did once more in time: four schedulers, units that are busy, one path to shared
+# memory and L1, memory's share of an SM. Here are the three transpositions:
+
+# %%
+three = {"tile of 32 columns": build_transpose(SIDE), "tile of 33 columns": build_transpose(SIDE + 1)}
+larger = np.arange(256 * 256, dtype=np.float32).reshape(256, 256)
+check.show_times({**three, "without a tile": direct}, larger)
+
+# %% [markdown]
+# The conflicts cost 0.4 us, and without them another unit is the busiest. But of these four microseconds an
+# empty kernel alone takes 2.8. And the transposition without a tile is no slower than the best one, for this
+# matrix is small: it lies in L2, where eight times the sectors cost little. So count first, and then ask
+# whether it matters.
+#
+# Above all, the intervals overlap. Nine of ten recorded times lie in such an interval, of this package's own
+# kernels; of yours nobody knows ([how far off](../bench/PREDICTED.md)). The model does not know what other
+# kernels have left in the caches, nor what else runs beside your blocks.
+#
+# The time also tells *who waits for what*: `numba-deform profile` with `time=1` has a column for it, in Nsight
+# Compute's names.
+#
 # ## In the shell
 #
 # `numba-deform profile` prints the same table for a variant or for a file of your own, and `--help` says
 # how. For a large grid, `only=` names the blocks that run, and the rest is counted by them.
 #
-# What the profile does not know is time. It has no clock. It does not know what other kernels have left in
-# the caches, nor what else runs beside your blocks. "Each unit alone" is a lower bound: a kernel that waits
-# for memory takes longer. So use it for what it counts, and measure on a GPU before you say *faster*.
+# What it counts is exact, and the time is not. So use the profile to find the line, and measure on a GPU before
+# you say *faster*.
 #
 # ## What you know now
 #
 # - Instructions, wavefronts, conflicts and sectors follow from code and addresses. No GPU is needed for them.
+# - A model turns them into microseconds with an interval. Where two intervals overlap, only a GPU decides.
 # - Look for the line that has most of a column, not for the function that looks slow.
 # - A column of a tile whose rows are 32 words lies in one bank. One word more in each row, and it lies in all.
 # - A warp that writes a column of a matrix moves eight times what it writes.

@@ -18,6 +18,7 @@ and completion need neither Numba nor NumPy."""
 import ast
 import difflib
 import importlib
+import sys
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -28,6 +29,22 @@ _MODULES = {
     for alias in statement.names
 }
 __all__ = sorted(_MODULES)
+
+
+class _RowStack:
+    """Gives NumPy ``row_stack`` again, another name of ``vstack`` that 2.5 removed, before numba-cuda 0.30
+    overloads it: when it first compiles. To be removed when numba-cuda does without."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "numba.cuda.np.arrayobj":
+            import numpy
+
+            vars(numpy).setdefault("row_stack", numpy.vstack)
+        return None
+
+
+sys.meta_path.insert(0, _RowStack)
 
 
 def __getattr__(name):

@@ -1,9 +1,8 @@
 """A Sphinx extension: what the site adds to pages of the repository, before they are read.
 
-To the first page cards, a picture, what to try and the table of contents, to the page of intrinsics the
-documentation and the PTX of each, to the page of faults the story and the report of each, to the page of names
-those that it leaves out.
-Docstrings with columns become lists."""
+To the first page a ring that turns, cards, what to try and the table of contents, to the page of faults the
+story and the report of each, to the page of names those that it leaves out. The intrinsics get a page for each
+family, with the documentation and the PTX of each. Docstrings with columns become lists."""
 
 import importlib
 import inspect
@@ -22,9 +21,24 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "bench"))
 intrinsics = importlib.import_module("intrinsics")  # bench/intrinsics.py
-NEEDS = "The last command needs matplotlib (`pip install -e '.[plot]'`), and draws "
-PICTURE = re.compile(rf"!\[(?P<alt>.*?)\]\((?P<file>.*?)\)\n\n{re.escape(NEEDS)}this\. (?P<meaning>[^\n]+)")
-QUESTION = "**Three warps share the work. Who waits, for whom, and why?**"
+# What the first screen says before anything else, and the ring that turns on it (ring.js).
+WHAT = """\
+**TMA** is a copy engine beside the threads of a GPU: one thread asks for a box of numbers and goes on, and the
+box arrives in shared memory by itself. An **mbarrier** is a counter there that knows when: threads and bytes
+arrive, and whoever needs the box waits until all of them have.
+
+Here a producer asks for tiles, three ahead, and a consumer adds them up. **Drop one line:**
+"""
+DROPPED = {  # line -> (the planted fault that lacks it, what that does)
+    "acquire": ("no_empty_wait", "Without acquire the producer fills a stage that is still in use."),
+    "wait": ("no_full_wait", "Without wait the consumer reads what has not arrived yet."),
+    "fence": ("no_refill_fence", "Without the fence the next tile overtakes words that are still being read."),
+}
+RING = """\
+```{raw} html
+<div class="ring" id="ring">The ring needs JavaScript.</div>
+<script id="ring-reports" type="application/json">REPORTS</script>
+```"""
 MINUTE = "**In one minute**, in a checkout of the repository. No GPU is needed:"
 TRY = """\
     numba-deform bugs parity_two_behind           # a pipeline that is wrong, and the report that says why
@@ -32,33 +46,59 @@ TRY = """\
 
 
 def first_page(text):
-    """After the first paragraph cards, the picture, what to try; the table of contents at the end."""
+    """After the title what TMA and mbarrier are, the ring, cards, what to try; at the end the contents."""
     title, about, install, rest = text.split("\n\n", 3)
-    found = PICTURE.search(rest)
-    if not found or not install.startswith("    pip install"):
-        raise ValueError("README.md: a title, what it is, how to install it, and later a picture")
-    rest = rest.replace(found[0], f"{NEEDS}the picture at the top of this page.")
-    figure = f":::{{figure}} {found['file']}\n:alt: {found['alt']}\n\n{QUESTION} {found['meaning']}\n:::"
+    if not install.startswith("    pip install"):
+        raise ValueError("README.md: a title, what it is, how to install it")
+    told = {line: {"what": what, "report": short_report(BUGS[name])} for line, (name, what) in DROPPED.items()}
+    ring = RING.replace("REPORTS", json.dumps(told).replace("</", "<\\/"))
     button, _, cards = (HERE / "cards.md").read_text().partition("\n\n")
-    head = title, about, button, figure, cards, MINUTE, f"{install}\n{TRY}"
+    head = title, WHAT, ring, button, about, cards, MINUTE, f"{install}\n{TRY}"
     return "\n\n".join([*head, rest, (HERE / "contents.md").read_text()])
 
 
+def short_report(bug):
+    """What running it prints, without what leads on: references, waivers, how to run it again."""
+    lines = report(bug).splitlines()
+    return "\n".join(line for line in lines if not re.match(r"  (by|see|waive|seed|replay|note)\b", line))
+
+
+PAGES = HERE / "intrinsics"  # of each family; made here, and not kept
+
+
 def intrinsics_page(text):
-    """Behind each family's table the documentation of its intrinsics, to which the table's names are links."""
-    for module, family in intrinsics.families().items():
-        name = module.__name__.rpartition(".")[2]
+    """In place of each family's table a link to its page."""
+    head, *sections = text.split("\n## ")
+    parts = [head, "```{toctree}\n:hidden:\n:glob:\n\n/notebooks/site/intrinsics/*\n```\n"]
+    for section in sections:
+        name, table = section.partition("\n")[0], section.index("| intrinsic |")
+        link = f"[{section.count(chr(10) + '| `')} intrinsics](/notebooks/site/intrinsics/{name}.md)"
+        parts.append(f"## {name}\n{section[len(name) : table]}{link}\n")
+    return "\n".join(parts)
+
+
+def write_intrinsics():
+    """A page for each family: its table of bench/INTRINSICS.md, whose names are links, and the documentation of
+    its intrinsics. A page that is the same already is left as it is, and so is not read again."""
+    sections = (ROOT / "bench" / "INTRINSICS.md").read_text().split("\n## ")[1:]
+    texts = {section.partition("\n")[0]: section for section in sections}
+    families = {module.__name__.rpartition(".")[2]: family for module, family in intrinsics.families().items()}
+    if list(texts) != list(families):
+        raise ValueError("the families have changed: python bench/intrinsics.py > bench/INTRINSICS.md")
+    PAGES.mkdir(exist_ok=True)
+    for old in set(PAGES.glob("*.md")) - {PAGES / f"{name}.md" for name in texts}:
+        old.unlink()
+    for name, family in families.items():
+        text = texts[name]
         for one in family:
             sign = intrinsics.signature(one)
             text = text.replace(f"| `{sign}` |", f"| {{py:func}}`{one.__name__} <{qualified(one)}>` |")
+        before, head, rows = text.partition("| intrinsic |")
         entries = "\n".join(map(entry, family))
-        heading = f"\n## {name}\n"
-        if heading not in text:
-            raise ValueError(f"no {name}: write it anew, python bench/intrinsics.py > bench/INTRINSICS.md")
-        before, _, rest = text.partition(heading)
-        table, line, after = rest.partition("\n## ")
-        text = f"{before}{heading}{table}\n````{{eval-rst}}\n{entries}\n````\n{line}{after}"
-    return text
+        text = f"# {before}:::{{div}} intrinsics\n{head}{rows}\n:::\n\n````{{eval-rst}}\n{entries}\n````\n"
+        page = PAGES / f"{name}.md"
+        if not page.exists() or page.read_text() != text:
+            page.write_text(text)
 
 
 def qualified(one):

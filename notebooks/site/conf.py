@@ -14,17 +14,21 @@ os.environ.update(
     PYTHONPATH=str(ROOT), NUMBA_DEFORM_STATIC="1", NUMBA_DEFORM_ENGINE="cpu", PYDEVD_DISABLE_FILE_VALIDATION="1"
 )
 
+import additions  # noqa: E402
 import repository  # noqa: E402
+
+additions.write_intrinsics()
 
 project = html_title = "numba_deform"
 root_doc = "README"
 include_patterns = [
-    "README.md", "CONTRIBUTING.md", "bench/*.md", "notebooks/README.md", "notebooks/[0-9]*.py",
-    "notebooks/a_model.py", "notebooks/site/*.md",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "bench/*.md", "notebooks/README.md", "notebooks/[0-9]*.py",
+    "notebooks/a_model.py", "notebooks/site/*.md", "notebooks/site/intrinsics/*.md",
 ]  # fmt: skip
 exclude_patterns = ["notebooks/site/cards.md", "notebooks/site/contents.md"]  # parts of the first page
 extensions = [
     "myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design", "repository", "additions", "lessons",
+    "progress",
 ]  # fmt: skip
 add_module_names = False
 autodoc_typehints = "none"  # docstrings say what type anything is
@@ -50,7 +54,7 @@ nb_merge_streams = True
 nb_code_prompt_show = "Show the {type}"  # source, output
 
 html_theme = "furo"
-html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js", "quiz.js"]
+html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js", "quiz.js", "ring.js"]
 html_css_files, html_js_files = html_static_path[:1], html_static_path[1:]
 html_copy_source = html_show_copyright = False
 html_theme_options = {"top_of_page_buttons": []}

@@ -319,3 +319,202 @@ def forecast(issue, share, producers, blocks):
 # %% forecast wrong: warps issue at once, each a tile
 def forecast(issue, share, producers, blocks):
     return issue / share * producers * blocks
+
+
+# %% largest
+def build_largest(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=32))
+
+    @nd.kernel(threads=64, shared=shared)
+    def largest(data: nd.u64, out: nd.uint32[:], tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            best = nd.uint32(0)
+            for _ in range(tiles):
+                ring.wait(state)
+                for row in range(8):
+                    best = max(best, view[state.stage, row, nd.lane()])
+                ring.release(state)
+                state = ring.advance(state)
+            out[nd.lane()] = best
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+
+    return largest
+
+
+# %% largest wrong: nothing overlaps
+def build_largest(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=32))
+
+    @nd.kernel(threads=64, shared=shared)
+    def largest(data: nd.u64, out: nd.uint32[:], tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            best = nd.uint32(0)
+            for i in range(tiles):
+                if nd.lane() == 0:
+                    ring.acquire(state)
+                    ring.expect(state, 1024)
+                    tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                    nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                ring.wait(state)
+                for row in range(8):
+                    best = max(best, view[state.stage, row, nd.lane()])
+                ring.release(state)
+                state = ring.advance(state)
+            out[nd.lane()] = best
+
+    return largest
+
+
+# %% largest wrong: InFlightRead
+def build_largest(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=32))
+
+    @nd.kernel(threads=64, shared=shared)
+    def largest(data: nd.u64, out: nd.uint32[:], tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            best = nd.uint32(0)
+            for _ in range(tiles):
+                for row in range(8):
+                    best = max(best, view[state.stage, row, nd.lane()])
+                ring.release(state)
+                state = ring.advance(state)
+            out[nd.lane()] = best
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+
+    return largest
+
+
+# %% largest wrong: gives it back past fence_proxy_async
+def build_largest(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=32))
+
+    @nd.kernel(threads=64, shared=shared)
+    def largest(data: nd.u64, out: nd.uint32[:], tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            best = nd.uint32(0)
+            for _ in range(tiles):
+                ring.wait(state)
+                for row in range(8):
+                    best = max(best, view[state.stage, row, nd.lane()])
+                ring.arrive(state)
+                state = ring.advance(state)
+            out[nd.lane()] = best
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+
+    return largest
+
+
+# %% largest wrong: results are wrong
+def build_largest(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=32))
+
+    @nd.kernel(threads=64, shared=shared)
+    def largest(data: nd.u64, out: nd.uint32[:], tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            best = nd.uint32(0)
+            for _ in range(tiles):
+                ring.wait(state)
+                for row in range(8):
+                    best = view[state.stage, row, nd.lane()]
+                ring.release(state)
+                state = ring.advance(state)
+            out[nd.lane()] = best
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+
+    return largest
+
+
+# %% largest wrong: take 64, two warps
+def build_largest(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=32))
+
+    @nd.kernel(threads=96, shared=shared)
+    def largest(data: nd.u64, out: nd.uint32[:], tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            best = nd.uint32(0)
+            for _ in range(tiles):
+                ring.wait(state)
+                for row in range(8):
+                    best = max(best, view[state.stage, row, nd.lane()])
+                ring.release(state)
+                state = ring.advance(state)
+            out[nd.lane()] = best
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+
+    return largest
+
+
+# %% largest wrong: and no kernel
+def build_largest(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=32))
+
+    @nd.kernel(threads=64, shared=shared)
+    def largest(data: nd.u64, out: nd.uint32[:], tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            best = nd.uint32(0)
+            for _ in range(tiles):
+                ring.wait(state)
+                for row in range(8):
+                    best = max(best, view[state.stage, row, nd.lane()])
+                ring.release(state)
+                state = ring.advance(state)
+            out[nd.lane()] = best
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+

@@ -318,3 +318,143 @@ def scale(bound, count):
 # %% scale wrong: it has no room in 32 bits
 def scale(bound, count):
     return 2.0**31
+
+
+# %% doubled
+def build_doubled(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=1))
+
+    @nd.kernel(threads=64, shared=shared)
+    def doubled(data: nd.u64, out: nd.u64, tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            for i in range(tiles):
+                ring.wait(state)
+                for row in range(8):
+                    view[state.stage, row, nd.lane()] += view[state.stage, row, nd.lane()]
+                nd.fence_proxy_async()
+                cuda.syncwarp()
+                if nd.lane() == 0:
+                    nd.cp_async_bulk_store(nd.global_at(out, i, 1024), shared.tiles.at(state.stage), 1024)
+                    nd.cp_async_bulk_commit_group()
+                    nd.cp_async_bulk_wait_group_read(0)
+                    ring.release(state)
+                state = ring.advance(state)
+            if nd.lane() == 0:
+                nd.cp_async_bulk_wait_group(0)
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+
+    return doubled
+
+
+# %% doubled wrong: reads what threads wrote only past
+def build_doubled(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=1))
+
+    @nd.kernel(threads=64, shared=shared)
+    def doubled(data: nd.u64, out: nd.u64, tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            for i in range(tiles):
+                ring.wait(state)
+                for row in range(8):
+                    view[state.stage, row, nd.lane()] += view[state.stage, row, nd.lane()]
+                cuda.syncwarp()
+                if nd.lane() == 0:
+                    nd.cp_async_bulk_store(nd.global_at(out, i, 1024), shared.tiles.at(state.stage), 1024)
+                    nd.cp_async_bulk_commit_group()
+                    nd.cp_async_bulk_wait_group_read(0)
+                    ring.release(state)
+                state = ring.advance(state)
+            if nd.lane() == 0:
+                nd.cp_async_bulk_wait_group(0)
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+
+    return doubled
+
+
+# %% doubled wrong: CopyCollision
+def build_doubled(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=1))
+
+    @nd.kernel(threads=64, shared=shared)
+    def doubled(data: nd.u64, out: nd.u64, tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            for i in range(tiles):
+                ring.wait(state)
+                for row in range(8):
+                    view[state.stage, row, nd.lane()] += view[state.stage, row, nd.lane()]
+                nd.fence_proxy_async()
+                cuda.syncwarp()
+                if nd.lane() == 0:
+                    nd.cp_async_bulk_store(nd.global_at(out, i, 1024), shared.tiles.at(state.stage), 1024)
+                    nd.cp_async_bulk_commit_group()
+                    ring.release(state)
+                state = ring.advance(state)
+            if nd.lane() == 0:
+                nd.cp_async_bulk_wait_group(0)
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+
+    return doubled
+
+
+# %% doubled wrong: copies by TMA leave
+def build_doubled(stages):
+    tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
+    shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=1))
+
+    @nd.kernel(threads=64, shared=shared)
+    def doubled(data: nd.u64, out: nd.u64, tiles: nd.i32):
+        shared.init()
+        ring, view, state = shared.ring, shared.tiles.view(), shared.ring.start()
+        if nd.warp() == 1:
+            for i in range(tiles):
+                ring.wait(state)
+                for row in range(8):
+                    view[state.stage, row, nd.lane()] += view[state.stage, row, nd.lane()]
+                nd.fence_proxy_async()
+                cuda.syncwarp()
+                if nd.lane() == 0:
+                    for half in range(2):
+                        tile = shared.tiles.at(state.stage) + 512 * half
+                        nd.cp_async_bulk_store(nd.global_at(out, 2 * i + half, 512), tile, 512)
+                    nd.cp_async_bulk_commit_group()
+                    nd.cp_async_bulk_wait_group_read(0)
+                    ring.release(state)
+                state = ring.advance(state)
+            if nd.lane() == 0:
+                nd.cp_async_bulk_wait_group(0)
+        elif nd.lane() == 0:
+            for i in range(tiles):
+                ring.acquire(state)
+                ring.expect(state, 1024)
+                tile, start = shared.tiles.at(state.stage), nd.global_at(data, i, 1024)
+                nd.cp_async_bulk_load(tile, start, 1024, ring.full(state))
+                state = ring.advance(state)
+
+    return doubled

@@ -168,8 +168,8 @@ def build_whole(stages):
                 ring.release(state)
                 state = ring.advance(state)
             for i in nd.static_range(8):
-                y = row + nd.lane() // 4 + i // 2 % 2 * 8
-                x = column + 2 * (nd.lane() % 4) + i // 4 * 8 + i % 2
+                y, x = element_of_c(nd.lane(), i % 4)
+                y, x = row + y, column + x + 8 * (i // 4)
                 if y < out.shape[0] and x < out.shape[1]:
                     out[y, x] = sums[i]
 
@@ -210,8 +210,8 @@ def build_whole(stages):
                 ring.release(state)
                 state = ring.advance(state)
             for i in nd.static_range(8):
-                y = row + nd.lane() // 4 + i // 2 % 2 * 8
-                x = column + 2 * (nd.lane() % 4) + i // 4 * 8 + i % 2
+                y, x = element_of_c(nd.lane(), i % 4)
+                y, x = row + y, column + x + 8 * (i // 4)
                 if y < out.shape[0] and x < out.shape[1]:
                     out[y, x] = sums[i]
 
@@ -252,8 +252,8 @@ def build_whole(stages):
                 ring.release(state)
                 state = ring.advance(state)
             for i in nd.static_range(8):
-                y = row + nd.lane() // 4 + i // 2 % 2 * 8
-                x = column + 2 * (nd.lane() % 4) + i // 4 * 8 + i % 2
+                y, x = element_of_c(nd.lane(), i % 4)
+                y, x = row + y, column + x + 8 * (i // 4)
                 if y < out.shape[0] and x < out.shape[1]:
                     out[y, x] = sums[i]
 
@@ -294,8 +294,8 @@ def build_whole(stages):
                 ring.release(state)
                 state = ring.advance(state)
             for i in nd.static_range(8):
-                y = row + nd.lane() // 4 + i // 2 % 2 * 8
-                x = column + 2 * (nd.lane() % 4) + i // 4 * 8 + i % 2
+                y, x = element_of_c(nd.lane(), i % 4)
+                y, x = row + y, column + x + 8 * (i // 4)
                 if y < out.shape[0] and x < out.shape[1]:
                     out[y, x] = sums[i]
 
@@ -336,8 +336,8 @@ def build_whole(stages):
                 ring.release(state)
                 state = ring.advance(state)
             for i in nd.static_range(8):
-                y = row + nd.lane() // 4 + i // 2 % 2 * 8
-                x = column + 2 * (nd.lane() % 4) + i // 4 * 8 + i % 2
+                y, x = element_of_c(nd.lane(), i % 4)
+                y, x = row + y, column + x + 8 * (i // 4)
                 if y < out.shape[0]:
                     out[y, x] = sums[i]
 
@@ -378,8 +378,8 @@ def build_whole(stages):
                 ring.release(state)
                 state = ring.advance(state)
             for i in nd.static_range(8):
-                y = row + nd.lane() // 4 + i // 2 % 2 * 8
-                x = column + 2 * (nd.lane() % 4) + i // 4 * 8 + i % 2
+                y, x = element_of_c(nd.lane(), i % 4)
+                y, x = row + y, column + x + 8 * (i // 4)
                 if y < SIDE and x < SIDE:
                     out[y, x] = sums[i]
 
@@ -420,9 +420,22 @@ def build_whole(stages):
                 ring.release(state)
                 state = ring.advance(state)
             for i in nd.static_range(8):
-                y = row + nd.lane() // 4 + i // 2 % 2 * 8
-                x = column + 2 * (nd.lane() % 4) + i // 4 * 8 + i % 2
+                y, x = element_of_c(nd.lane(), i % 4)
+                y, x = row + y, column + x + 8 * (i // 4)
                 if y < out.shape[0] and x < out.shape[1]:
                     out[y, x] = sums[i]
 
     return whole
+
+
+# %% enough
+enough = "def"
+
+# %% enough wrong: c: 0 of 1,000 launches were right. A barrier orders threads
+enough = "cdef"
+
+# %% enough wrong: f: 1,000 of 1,000 launches were right. It stands on the way
+enough = ["d", "e"]
+
+# %% enough wrong: such as 'ab'
+enough = "xyz"

@@ -108,9 +108,8 @@ command(
     keys.ENGINE_KEY,
     Key("shape", keys.SIZES, "the tensor, default 100x100x32"),
     Key("box", keys.SIZES, "the tile, default 2x2x32"),
-    Key("dtype", keys.DTYPE, "default float16"),
+    Key("dtype", keys.DTYPE, "default float16"), Key("warps", COUNT, "warps of a block, default 4"),
     Key("stages", COUNT, "tiles in flight for each warp, default 4"),
-    Key("warps", COUNT, "warps of a block, default 4"),
     Key("repeats", COUNT, "timed runs on a GPU, default 10"),
 )  # fmt: skip
 command(
@@ -173,7 +172,7 @@ command(
 )  # fmt: skip
 command(
     "progress", "lessons:progress", "no", "progress DIR: which exercises of those copies are solved",
-    Key("dir", TEXT, "the directory; it may stand alone"), first="dir",
+    Key("dir", TEXT, "the directory; it may stand alone"), Key("json", FLAG, "as JSON"), first="dir",
 )  # fmt: skip
 command(
     "inspect", "tools:inspect", "no",

@@ -23,7 +23,7 @@ def report(error):
     if isinstance(error, OSError) and error.filename:
         return refuse(f"{error.filename}: {error.strerror}")
     if isinstance(error, ModuleNotFoundError) and error.name in ("matplotlib", "PIL"):
-        return refuse(f"{error}; pip install 'numba_deform[plot]' brings it")
+        return refuse(f"{error}; pip install matplotlib brings it")
     if isinstance(error, (ValueError, DriverMissing, ToolMissing, ImportError, OSError)):
         return refuse(error)
     if isinstance(error, RuntimeError) or is_cuda_error(error):

@@ -1,5 +1,7 @@
 """``numba-deform lessons`` and ``progress``: copies of the lessons to work in, and what is solved of them."""
 
+import json
+
 from rich.table import Table
 
 from ..course.lessons import copying
@@ -29,6 +31,9 @@ def lessons(options):
 def progress(options):
     """Which exercises are solved, by what their checks said when the notebooks were saved."""
     states = copying.progress(_directory(options, "progress"))
+    if options.get("json"):
+        print(json.dumps(states, indent=1))
+        return RIGHT
     table = Table("lesson", "solved", "not yet", "open")
     for lesson, exercises in states.items():
         names = {state: [name for name, of in exercises.items() if of == state]

@@ -18,7 +18,7 @@ def console(width=None):
     Made anew each time, because ``sys.stdout`` may have been replaced."""
     if not width and not sys.stdout.isatty():
         width = 120
-    return Console(highlight=False, width=width)
+    return Console(highlight=False, markup=False, width=width)  # what stands in [ ] is text
 
 
 def say(label, value):

@@ -23,7 +23,7 @@ def site(options):
         raise UsageError(f"site is built from a checkout of the repository, and there is none around {ROOT}")
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"site needs {', '.join(missing)}: pip install -e '.[site]'")
+        raise UsageError(f"site needs {', '.join(missing)}: pip install -e '{ROOT}[site]'")
     say("building", "the lessons run, which takes minutes; after that, only what has changed does")
     target = Path(options.get("out", ROOT / "build" / "site" / "html")).resolve()
     links = _sphinx("linkcheck", target.parent / f"{target.name}-links") if options.get("links") else 0
@@ -40,7 +40,7 @@ def site(options):
 def _sphinx(builder, target):
     """The exit status of one of its builders. What it has read is kept for the next, unless it warned: a page
     that is not read again does not warn again."""
-    words = ["-b", builder, "--fail-on-warning", "--keep-going", "--quiet"]
+    words = ["-b", builder, "--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto"]
     places = ["-c", SOURCES, "-d", READ, ROOT, target]
     status = subprocess.run([sys.executable, "-m", "sphinx", *words, *map(str, places)]).returncode
     if status:

@@ -3,8 +3,8 @@
 The directory is ``numba-deform/code`` of the user's cache directory. The environment variable
 ``NUMBA_DEFORM_CACHE`` names another, and ``off`` or nothing at all turns it off. A file's name is a SHA-256 of
 all that its content depends on. What was used least recently goes where all together is more than ``LIMIT``. A
-file that is damaged counts as none, a directory that cannot be written is said once: no run depends on what is
-here.
+file that is damaged counts as none; a directory that cannot be written, or into which others can write, is said
+once and not used: no run depends on what is here.
 """
 
 import contextlib
@@ -34,9 +34,8 @@ OFF = ("", "off")
 LIMIT = 512 << 20  # bytes of all files together
 STARTED = time.time()  # files of this package that are younger may be others than those that run
 ROOMS = ("device", "compiler", "kernels")  # where the code of this package's kernels comes from
-TOOLS = (
-    "numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc",
-    "cuda-core", "cuda-bindings", "numpy")  # fmt: skip
+TOOLS = ("numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc", "cuda-core",
+         "cuda-bindings", "numpy")  # fmt: skip
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -133,7 +132,19 @@ def clear(place):
 
 def _path(kind, key):
     place = directory()
-    return place and key and place / f"{key}.{kind}"
+    return place / f"{key}.{kind}" if place and key and _is_ours(place) else None
+
+
+def _is_ours(place):
+    """Whether nobody else can put code here; told once if somebody can. What is not there yet will be ours."""
+    try:
+        state = place.stat()
+    except OSError:
+        return True
+    if os.name != "posix" or state.st_uid in (0, os.getuid()) and not state.st_mode & 0o022:
+        return True
+    _say_once(f"others can write into {place}: it is not used; {VARIABLE} names another directory, or is off")
+    return False
 
 
 def _replace(path, data):
@@ -176,30 +187,19 @@ def digest(*parts):
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _fingerprint(file):
-    return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}"
-
-
 @functools.cache
 def sources(rooms=ROOMS):
     """Sources, versions and settings that something is made from by the code of these rooms: the same in each
     process, but for one whose files have changed since its start, which shares with no other."""
     package = Path(__file__).parents[1]
-    files = [file for room in rooms for file in (package / room).rglob("*.py")]
-    files += ptx_directory().glob("*.ptx")
+    files = {*ptx_directory().glob("*.ptx"), *(f for room in rooms for f in (package / room).rglob("*.py"))}
     parts = [sys.implementation.cache_tag, platform.python_version(), platform.machine()]
-    parts += map(_fingerprint, sorted(files))
+    parts += (f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in sorted(files))
     states = [file.stat() for file in files]  # a copy may keep its date of change, but not that of its making
     if max(max(state.st_mtime, state.st_ctime) for state in states) > STARTED:
         parts.append(f"process {os.getpid()} since {STARTED}")
     for tool in TOOLS:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             parts.append(f"{tool} {importlib.metadata.version(tool)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    parts += sorted(
-        f"{name}={value}"
-        for name, value in os.environ.items()
-        if name.startswith("NUMBA_") and not name.startswith(OWN)
-    )
-    return tuple(parts)
+    settings = (name for name in os.environ if name.startswith("NUMBA_") and not name.startswith(OWN))
+    return *parts, *sorted(f"{name}={os.environ[name]}" for name in settings)

@@ -109,7 +109,7 @@ def tool(name):
         found = []
     path = next((str(f) for f in found if Path(f).is_file()), None) or shutil.which(name)
     if path is None:
-        raise ToolMissing(f"taking a kernel apart needs {name}: pip install 'numba-deform[inspect]' brings it")
+        raise ToolMissing(f"taking a kernel apart needs {name}: pip install 'numba_deform[inspect]' brings it")
     return path
 
 

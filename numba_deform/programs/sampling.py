@@ -4,7 +4,6 @@ import math
 import random
 
 from numba import typeof, types
-from numba.cuda.np.numpy_support import as_dtype
 
 from ..engines.cpu.frontends.ptx.kernels import PtxKernel
 from ..engines.shapes import shape_of
@@ -71,4 +70,5 @@ def _value(kind, value):
     """An argument of the type that the kernel is compiled for."""
     if isinstance(kind, types.Boolean):
         return bool(value)
+    from numba.cuda.np.numpy_support import as_dtype  # not above: Numba's own numba.cuda has none
     return as_dtype(kind).type(value) if isinstance(kind, types.Number) else value

@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ..device.limits import capability_of, limits_of
+from ..device.packages import require_cuda
 from ..engines.cpu import SimFault, explore, simulate
 from ..engines.cpu.frontends.arguments import writeable
 from ..engines.cpu.schedules.executors import ONE_AT_A_TIME, NotSent, check_executor
@@ -292,11 +293,10 @@ def check(**options):
 @contextlib.contextmanager
 def stand_ins(session):
     """Inside, this process's launches go to ``session``."""
+    require_cuda("judging a program")
     from . import driver, triton_driver  # not above: on a machine without numba-cuda the words are still there
 
     capability = capability_of(session.arch)
-    with (
-        driver.stand_in(session.judge, session.found, capability),
-        triton_driver.stand_in(session.judge, session.note, capability),
-    ):
+    numba = driver.stand_in(session.judge, session.found, capability)
+    with numba, triton_driver.stand_in(session.judge, session.note, capability):
         yield

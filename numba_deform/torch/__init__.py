@@ -8,7 +8,7 @@ try:
     import torch  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "numba_deform.torch needs PyTorch, which is not installed: pip install 'numba-deform[torch]'"
+        "numba_deform.torch needs PyTorch, which is not installed: pip install torch"
     ) from error
 
 from .formula import tensorrt_plugin

@@ -175,7 +175,7 @@ def _import_pillow():
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("pictures need Pillow: pip install 'numba-deform[plot]'") from error
+        raise ImportError("pictures need Pillow: pip install pillow") from error
     return Image
 
 
@@ -184,7 +184,7 @@ def _default_picture() -> str:
         from matplotlib import cbook
     except ImportError as error:
         raise ImportError(
-            "the default picture comes with matplotlib: pip install 'numba-deform[plot]', or give "
+            "the default picture comes with matplotlib: pip install matplotlib, or give "
             "an image of your own"
         ) from error
     return cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)

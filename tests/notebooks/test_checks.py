@@ -10,6 +10,7 @@ import pytest
 
 import numba_deform as nd
 from numba_deform.course.lessons import (
+    exercise,
     lesson1,
     lesson2,
     lesson3,
@@ -21,6 +22,7 @@ from numba_deform.course.lessons import (
     lesson11,
     lesson12,
     lesson13,
+    running,
 )
 
 KB = 1024
@@ -581,3 +583,40 @@ def test_what_is_said_of_a_changed_solution(before, exercise, changes, words):
     verdict = lessons.execute(next(cells), {"engine": "cpu", **scope})
     assert verdict.kind == ("wrong" if words else "right"), verdict
     assert (words or "") in verdict.message, verdict
+
+
+def plain_place(lane, k):
+    return (lane >> 4) * 8 + (lane & 7), 2 * k + (lane >> 3 & 1)
+
+
+@nd.kernel(threads=32)
+def calls_a_plain_one(out: nd.uint32[:]):
+    row, chunk = plain_place(nd.lane(), 0)
+    out[nd.lane()] = row + chunk
+
+
+@nd.kernel(threads=32)
+def fails_otherwise(out: nd.uint32[:]):
+    out[nd.lane() + 1] = 0
+
+
+def test_a_forgotten_decorator_is_named():
+    """Of a device function, of one that a kernel calls, and of a kernel."""
+
+    @exercise.exercise("Run it.")
+    def runs(kernel):
+        running.run(kernel, 1, (np.zeros(32, np.uint32),), engine="cpu")
+        return "It runs."
+
+    def bare(out):
+        out[nd.lane()] = 1
+
+    for verdict, name, cure in (
+        (lesson11.b_place(plain_place), "plain_place", "`@nd.function`"),
+        (runs(calls_a_plain_one), "plain_place", "`@nd.function`"),
+        (runs(bare), "bare", "`@nd.kernel(...)`"),
+    ):
+        assert verdict.kind == "wrong" and f"`{name}` is a plain Python function" in verdict.message, verdict
+        assert cure in verdict.message
+    verdict = runs(fails_otherwise)
+    assert verdict.kind == "wrong" and "plain Python function" not in verdict.message

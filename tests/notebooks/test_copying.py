@@ -76,6 +76,12 @@ def test_progress_is_what_the_checks_said(tmp_path):
     }  # fmt: skip
 
 
+def test_progress_as_json(tmp_path, capsys):
+    copying.copy_lessons(tmp_path)
+    assert main(["progress", str(tmp_path), "json=1"]) == 0
+    assert json.loads(capsys.readouterr().out) == copying.progress(tmp_path)
+
+
 def test_what_a_check_says_is_what_progress_reads():
     """The words of a real verdict, as IPython writes them for text/plain."""
     for name, answer, verdict in lessons.play("05_roles"):

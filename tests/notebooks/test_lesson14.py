@@ -1,5 +1,7 @@
 """Lesson 14: what its profiles count is what the banks' picture and paper say."""
 
+import re
+
 import lessons
 import numpy as np
 import pytest
@@ -49,3 +51,16 @@ def test_what_is_said_of_a_count(answer, words):
     verdict = lesson14.conflicts(eval(answer), scope()["build_transpose"])
     assert verdict.kind == ("wrong" if words else "right") and (words or "") in verdict.message
     assert verdict.passed or "8928" not in verdict.message
+
+
+def test_times_are_told(capsys):
+    """With an interval, and what is busiest; the padded tile takes less."""
+    names, data = scope(), np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
+    kernels = {"plain": names["build_transpose"](32), "padded": names["build_transpose"](33)}
+    lesson14.show_times(kernels, data)
+    lines = capsys.readouterr().out.splitlines()
+    form = r"(\w+) +([\d.]+) us, ([\d.]+) to ([\d.]+); busiest: .+"
+    rows = [re.fullmatch(form, line).groups() for line in lines]
+    told = {name: tuple(map(float, times)) for name, *times in rows}
+    assert list(told) == list(kernels) and told["padded"] <= told["plain"]
+    assert all(least < time < most for time, least, most in told.values())

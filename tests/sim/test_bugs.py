@@ -36,6 +36,7 @@ TOPICS = {  # what the collection has to cover -> the faults that do
     "no wait on full before a read": ["no_full_wait"],
     "release before the last read": ["release_too_early"],
     "no warp sync between the last read and the refill": ["no_warp_sync"],
+    "no fence.proxy.async between the last read and the refill": ["no_refill_fence"],
     "init of a live barrier, and at the top of a loop": ["init_again", "init_in_loop"],
     "arrive_drop used as a reset": ["arrive_drop_reset"],
     "barrier index past the array": ["index_past_array"],

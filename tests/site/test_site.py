@@ -9,6 +9,7 @@ from pathlib import Path
 
 import lab
 import pages
+import progress
 import pytest
 
 from numba_deform import cli
@@ -20,8 +21,10 @@ LOOKED_AT = (
     "index", "notebooks/README", "notebooks/01_boxes", "notebooks/04_stages", "notebooks/06_debugging",
     "notebooks/08_half_a_variant", "notebooks/10_adding", "notebooks/11_tensor_cores", "notebooks/12_clusters",
     "notebooks/13_flash_attention", "notebooks/14_profiling", "notebooks/15_cuda", "notebooks/a_model",
-    "notebooks/site/playground", "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured",
-    "bench/INTRINSICS", "bench/FAULTS", "bench/TABLE", "bench/SIDE_BY_SIDE", "CONTRIBUTING",
+    "notebooks/site/playground", "notebooks/site/card", "notebooks/site/glossary",
+    "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured",
+    "bench/INTRINSICS", "notebooks/site/intrinsics/tma", "bench/FAULTS", "bench/TABLE",
+    "bench/SIDE_BY_SIDE", "CONTRIBUTING",
 )  # fmt: skip
 SMALLEST, CONTRAST = 11.5, 3  # pixels; of letters against what is behind them (WCAG 2 asks 3 of large ones)
 
@@ -90,7 +93,7 @@ def test_all_is_there(folder):
         notebook = nbformat.read(folder / "notebooks" / f"{lesson.stem}.ipynb", as_version=4)
         nbformat.validate(notebook)
         assert notebook.cells[0].source.startswith("%pip install")
-    text = (folder / "bench" / "INTRINSICS.html").read_text()
+    text = (folder / "notebooks" / "site" / "intrinsics" / "mbarrier.html").read_text()
     assert 'id="numba_deform.mbarrier_init"' in text and "mbarrier.init.shared::cta.b64" in text
     text = (folder / "notebooks" / "site" / "api.html").read_text()
     for name in ("simulate", "Ring", "WarpRing", "pipeline", "Launch", "timeline", "profile", "variant", "Rows",
@@ -194,6 +197,29 @@ def test_a_lesson_begins_with_a_question(driver, folder):
                 assert max(letters) < 86 and 64 < sum(letters) / len(letters) <= 80, lesson.name
 
 
+@pytest.mark.full
+def test_the_ring_on_the_first_page(driver, folder):
+    """It turns; without a line it stops, with what the engine says of the planted fault; put back, it turns."""
+    open_page(driver, folder, "index")
+    code = """const ring = document.getElementById('ring').ring, seen = new Set();
+        ring.run(false);
+        if (arguments[0]) document.querySelector(`#ring [data-drop=${arguments[0]}]`).click();
+        ring.run(false);
+        for (let i = 0; i < 1000 && !ring.fault; i++) {
+            ring.step(50);
+            ring.stages.forEach(stage => seen.add(stage.state));
+        }
+        return [ring.taken, seen.size, ring.fault, document.querySelector('.ring-report').textContent];"""
+    taken, states, fault, report = driver.execute_script(code, "")
+    assert taken > 30 and states == 4 and (fault, report) == ("", "")
+    kinds = {"acquire": faults.RefillRace, "wait": faults.InFlightRead, "fence": faults.MissingRefillFence}
+    for line, kind in kinds.items():
+        _, _, fault, report = driver.execute_script(code, line)
+        assert fault == line and f"{kind.__name__}: " in report and kind.rule in report
+    taken, _, fault, report = driver.execute_script(code, line)  # put back
+    assert taken > 30 and (fault, report) == ("", "")
+
+
 def play(driver, game, *keys):
     """Click the buttons of a game; (what it has said last, its fault)."""
     click = "document.querySelector(`#play-${arguments[0]} [data-do=${arguments[1]}]`).click()"
@@ -289,10 +315,20 @@ def test_dead_links_are_found(tmp_path):
 def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(site, "NEEDED", ("json", "no_such_package"))
     assert cli.main(["site", "open=0"]) == 2
-    assert "site needs no_such_package: pip install -e '.[site]'" in capsys.readouterr().err
+    assert f"site needs no_such_package: pip install -e '{ROOT}[site]'" in capsys.readouterr().err
     monkeypatch.setattr(site, "SOURCES", tmp_path)
     assert cli.main(["site"]) == 2
     assert "from a checkout of the repository" in capsys.readouterr().err
+
+
+def test_pages_whose_cells_run_are_dealt_out():
+    """Sphinx gives a process ten pages at a time, in their order: each gets some of those that take long."""
+    pages_ = [*(f"bench/{i:02}" for i in range(15)), *(f"notebooks/{i:02}" for i in range(20))]
+    names = list(pages_)
+    progress.Progress().deal(None, None, names)
+    assert sorted(names) == pages_
+    portions = [names[first : first + 10] for first in range(0, 35, 10)]
+    assert all(4 <= sum(name.startswith("notebooks") for name in portion) <= 6 for portion in portions[:3])
 
 
 def test_what_warned_is_read_again(monkeypatch, tmp_path):
@@ -303,6 +339,21 @@ def test_what_warned_is_read_again(monkeypatch, tmp_path):
         site.READ.mkdir(exist_ok=True)
         assert cli.main(["site", "open=0", f"out={tmp_path}"]) == status
         assert site.READ.exists() == (status == 0)
+
+
+def test_the_card_and_the_glossary_name_what_is_there():
+    """Faults of the engine; words in order, each with lessons that use it."""
+    card, glossary = ((ROOT / "notebooks" / "site" / f"{name}.md").read_text() for name in ("card", "glossary"))
+    named = [name for row in re.findall(r"^\|.*\| ([A-Z][\w, ]+) \|$", card, re.M) for name in row.split(", ")]
+    assert len(named) > 15 and [name for name in named if not hasattr(faults, name)] == []
+    rows = re.findall(r"^\| ([^|]+) \|[^|]+\| (.*\.py\).*) \|$", glossary, re.M)
+    words = [word for word, _ in rows]
+    assert len(rows) > 30 and words == sorted(words, key=str.lower)
+    for word, places in rows:
+        for number, file in re.findall(r"\[(\d+)\]\(\.\./(\w+\.py)\)", places):
+            text = (ROOT / "notebooks" / file).read_text().lower()
+            assert file.startswith(f"{int(number):02}_"), file
+            assert re.split(",| count", word.lower())[0] in text, (word, file)
 
 
 def test_the_container_opens_lesson_1(tmp_path, monkeypatch):

@@ -169,7 +169,7 @@ def call(capsys, monkeypatch):
 
     def no_tools(kernel, architecture):
         compiled.append((kernel, architecture))
-        raise ToolMissing("cuobjdump is missing")
+        raise ToolMissing("cuobjdump is missing: [inspect] brings it")
 
     monkeypatch.setattr(inputs, "inspect_kernel", no_tools)
 
@@ -257,9 +257,11 @@ def test_registers_that_are_not_known(call):
     assert status == 0 and len(call.compiled) == 1
     assert "registers     not known: cuobjdump is missing" in out
     assert "limited by    shared memory (registers are not counted)" in out
+    out = call(f"{SEEDS_WORDS} threads=128,256")[1]  # what stands in brackets is no markup
+    assert "? registers are not known and not counted: cuobjdump is missing: [inspect] brings it" in out
     out = call(f"{SEEDS_WORDS} threads=128,256 registers=0")[1]
     assert "? registers are not known and not counted: left out" in out
-    assert len(call.compiled) == 1
+    assert len(call.compiled) == 3
 
 
 def test_registers_and_spills_of_the_compiler(call, monkeypatch):

@@ -147,6 +147,21 @@ def test_a_directory_that_cannot_be_written_is_said_once(place, tmp_path, monkey
     assert cache.load("gpu", 64 * "a") == "content"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="others' permissions are asked for where files have modes")
+@pytest.mark.parametrize("mode", [0o702, 0o720])
+def test_what_others_could_have_written_is_not_read(place, mode):
+    """What is kept is code."""
+    cache.store("gpu", 64 * "a", "content")
+    assert place.stat().st_mode & 0o777 == 0o700 and cache.load("gpu", 64 * "a") == "content"
+    place.chmod(mode)
+    with pytest.warns(UserWarning, match="others can write into") as told:
+        assert cache.load("gpu", 64 * "a") is None and not cache.has("gpu", 64 * "a")
+        cache.store("gpu", 64 * "b", "content")
+    assert len(told) == 1
+    place.chmod(0o755)
+    assert cache.load("gpu", 64 * "a") == "content" and not cache.has("gpu", 64 * "b")
+
+
 def _write_and_read(name):
     for i in range(100):
         cache.store("gpu", name, [i] * 1000)

@@ -14,6 +14,9 @@ import pytest
 import numba_deform
 from numba_deform import cli
 
+if sys.version_info >= (3, 11):
+    import tomllib
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Python imports it at its start: from then on numba.cuda is Numba's own, and no CUDA package is there.
@@ -52,7 +55,9 @@ def build(target, hook):
     return target
 
 
-def test_a_wheel_is_complete(tmp_path):
+def test_a_wheel_is_complete(tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_REPOSITORY", "some/name")
+    monkeypatch.setenv("GITHUB_SHA", "c0ffee")
     package = build(tmp_path, "build_wheel") / "numba_deform"
     shipped = sorted(path.name for path in (package / "ptx").iterdir())
     assert shipped == sorted(path.name for path in (ROOT / "ptx").glob("*.ptx"))
@@ -63,6 +68,11 @@ def test_a_wheel_is_complete(tmp_path):
     (described,) = tmp_path.glob("*.dist-info")
     text = (described / "METADATA").read_text()
     assert f"Version: {numba_deform.__version__}\n" in text
+    assert "Project-URL: Changelog, https://github.com/some/name/blob/c0ffee/CHANGELOG.md\n" in text
+    links = set(re.findall(r"\]\(([^)\s]+)\)", text))  # of the README, which a package index shows alone
+    assert "https://github.com/some/name/raw/c0ffee/notebooks/timeline.png" in links
+    assert "https://github.com/some/name/blob/c0ffee/bench/TABLE.md#windows" in links
+    assert [link for link in links if not link.startswith("https://")] == []
     assert "numba-deform = numba_deform.cli:main" in (described / "entry_points.txt").read_text()
     for name in ("numba-cuda", "cuda-python", "cuda-core", "nvidia-cuda-nvdisasm"):
         lines = re.findall(rf"Requires-Dist: {name}\b.*", text)
@@ -79,6 +89,36 @@ def test_a_wheel_is_complete(tmp_path):
     texts = [file.read_text() for file in (*own.rglob("lesson*.py"), *(ROOT / "notebooks").glob("[0-9]*.py"))]
     quoted = set(re.findall(r'results\("(\w+)"\)', "".join(texts)))
     assert {path.stem for path in (package / "bench" / "results").iterdir()} == quoted
+
+
+def test_urls_of_a_repository_that_nobody_has_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    (described,) = build(tmp_path, "build_wheel").glob("*.dist-info")
+    text = (described / "METADATA").read_text()
+    assert "Project-URL" not in text and "](notebooks/timeline.png)" in text
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 reads no TOML")
+def test_the_group_without_cuda_is_what_all_platforms_need():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["dependency-groups"]["cpu"] == [
+        line for line in project["project"]["dependencies"] if "sys_platform" not in line
+    ]
+
+
+def test_numpy_without_row_stack(tmp_path):
+    """As 2.5 is: numba-cuda compiles, also where a program has imported it before this package."""
+    pytest.importorskip("numba_cuda")
+    code = """if True:
+        import numpy
+        vars(numpy).pop("row_stack", None)
+        from numba import cuda
+        import numba_deform
+        assert "row_stack" not in vars(numpy)
+        print(cuda.compile(lambda out: None, "void(float32[:])", cc=(9, 0))[1])
+    """
+    done = python("-W", "error::DeprecationWarning", "-c", code)
+    assert done.stdout == "none\n", done.stderr
 
 
 def import_beside(clone_parent, path):
@@ -189,6 +229,7 @@ def test_the_cpu_engine_needs_none_of_them(bare, tmp_path):
 def test_what_needs_them_says_so(bare):
     commands = [
         "run engine=gpu", "inspect", "bugs parity_inverted engine=gpu", "bench variants=direct",
+        f"check {__file__}",
     ]  # fmt: skip
     for words, status, text in command_line(bare, commands):
         assert status == 2, f"{words}: {text}"

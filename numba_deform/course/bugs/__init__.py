@@ -26,7 +26,7 @@ NAMES = (
     # bytes and arrivals
     "expect_too_many", "expect_too_few", "count_too_high", "count_too_low",
     # refilling a stage
-    "no_empty_wait", "release_too_early", "no_warp_sync",
+    "no_empty_wait", "release_too_early", "no_warp_sync", "no_refill_fence",
     # a barrier's life
     "init_again", "init_in_loop", "arrive_drop_reset", "no_init_sync", "no_init_fence",
     "index_past_array", "misaligned_barrier", "misaligned_tile",

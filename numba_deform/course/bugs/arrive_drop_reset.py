@@ -29,9 +29,8 @@ LANES, STAGES, ITEMS = 32, 2, 6
 BYTES = 4 * LANES
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
-    BUG = bug
 
     @kernel(threads=LANES)
     def pipeline(data: u64, out: u64):

@@ -72,7 +72,7 @@ class Bug:
 
     @property
     def hangs(self):
-        return self.module.HANGS
+        return getattr(self.module, "HANGS", False)
 
     @property
     def file(self):

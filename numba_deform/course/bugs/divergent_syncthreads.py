@@ -26,9 +26,8 @@ HANGS = True
 THREADS, MOST = 64, 4
 
 
-def build(bug):
+def build(BUG):
     """Kernel(counts, data, out): each thread adds up what its right neighbour holds in each round."""
-    BUG = bug
 
     @kernel(threads=THREADS)
     def neighbours(counts: u64, data: u64, out: u64):

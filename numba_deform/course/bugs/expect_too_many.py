@@ -31,9 +31,8 @@ BYTES, SLOT = 4 * WORDS, 128
 SHARED = TILES * SLOT
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): two tiles on one barrier; thread i writes word i of their sum."""
-    BUG = bug
 
     @kernel(threads=WORDS)
     def two_tiles(data: u64, out: u64):

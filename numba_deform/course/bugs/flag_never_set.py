@@ -29,9 +29,8 @@ HANGS = True
 LANES, POINTS, WIDTH = 32, 4, 100
 
 
-def build(bug):
+def build(BUG):
     """Kernel(columns, out): thread 0 publishes each point, the lanes add up those in the image."""
-    BUG = bug
 
     @kernel(threads=64)
     def flags(columns: u64, out: u64):

@@ -20,14 +20,12 @@ from .base import Launch, poison, random_words
 MET = "note 3; NVIDIA/cutlass issue 3117"
 FAULTS = {faults.DataRace: "flag_wait(flag, 1)"}
 CURE = "Set the flag with release (flag_set does), read it with acquire (flag_wait does)."
-HANGS = False
 
 LANES, POINTS = 32, 4
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): thread 0 publishes each point, the lanes of another warp add them up."""
-    BUG = bug
 
     @kernel(threads=64)
     def flags(data: u64, out: u64):

@@ -21,16 +21,14 @@ from .base import Launch, poison, random_words
 MET = "note 4"
 FAULTS = {}
 CURE = "Compute coordinates in fp32, also where locations and values are fp16."
-HANGS = False
 
 THREADS, BLOCKS, WIDTH = 64, 4, 160
 SAMPLES = THREADS * BLOCKS
 WIDTH16, HALF16 = (int(np.float16(x).view(np.uint16)) for x in (WIDTH, 0.5))
 
 
-def build(bug):
+def build(BUG):
     """Kernel(locations, row, out): sample i is the pixel of a padded row that location i falls into."""
-    BUG = bug
 
     @kernel(threads=THREADS)
     def sample(locations: u64, row: u64, out: u64):

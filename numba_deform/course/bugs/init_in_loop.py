@@ -24,15 +24,13 @@ from .base import Launch, poison, random_words
 MET = "note 3; tile-ai/tilelang pull request 2674"
 FAULTS = {faults.LiveBarrierInit: "mbarrier_init(full, 1)"}
 CURE = "Initialise once, before the loop, and carry the parity on from item to item."
-HANGS = False
 
 THREADS, BLOCKS, ITEMS = 32, 2, 6
 BYTES = 4 * THREADS
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): two persistent blocks copy the tiles one by one."""
-    BUG = bug
 
     @kernel(threads=THREADS)
     def persistent(data: u64, out: u64):

@@ -25,16 +25,14 @@ from .base import Launch, poison, random_words
 MET = "note 4"
 FAULTS = {}
 CURE = "List dimensions innermost first, C, W, H, as TensorMap.of does; test on random, non-square data."
-HANGS = False
 
 HEIGHT, WIDTH, CHANNELS = 6, 10, 8
 THREADS, X, Y = 4 * CHANNELS, 7, 3
 BOX_BYTES = 4 * THREADS
 
 
-def build(bug):
+def build(BUG):
     """Kernel(maps, out): the 2x2 box at (X, Y) of an image, by one of two maps of it."""
-    BUG = bug
 
     @kernel(threads=THREADS)
     def one_box(maps: u64, out: u64):

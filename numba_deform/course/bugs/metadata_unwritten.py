@@ -24,15 +24,13 @@ from .base import Launch, poison, random_words
 MET = "notes 1 and 2"
 FAULTS = {faults.UninitialisedRead: "total += weights_of[stage] * tile[stage, lane]"}
 CURE = "Write to the stage's own entry: in C++ `auto& meta = point_meta[s];`, by reference."
-HANGS = False
 
 LANES, STAGES, ITEMS = 32, 2, 6
 BYTES = 4 * LANES
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, weights, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
-    BUG = bug
 
     @kernel(threads=LANES)
     def pipeline(data: u64, weights: u64, out: u64):

@@ -24,15 +24,13 @@ from .base import Launch, poison, random_words
 MET = "apache/tvm pull request 15684"
 FAULTS = {faults.Misaligned: "mbarrier_init(full, 1)"}
 CURE = "Round the address up to a multiple of 8, or put the barriers first."
-HANGS = False
 
 THREADS = 32
 BYTES, COUNTER, SHARED = 4 * THREADS, 4, 256
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): one tile, copied by one bulk load."""
-    BUG = bug
 
     @kernel(threads=THREADS)
     def one_tile(data: u64, out: u64):

@@ -24,15 +24,13 @@ from .base import Launch, poison, random_words
 MET = "note 5; inclusionAI/humming pull request 21"
 FAULTS = {faults.Misaligned: "cp_async_bulk_tensor_2d(tiles + step * i, maps, 0, i, full)"}
 CURE = "Round the size of a slot up to a multiple of 128 bytes, and align the first one."
-HANGS = False
 
 WORDS, TILES = 24, 2
 BYTES, SHARED = 4 * WORDS, 256
 
 
-def build(bug):
+def build(BUG):
     """Kernel(maps, out): two rows of a matrix by one tensor copy each; out is their sum."""
-    BUG = bug
 
     @kernel(threads=WORDS)
     def two_rows(maps: u64, out: u64):

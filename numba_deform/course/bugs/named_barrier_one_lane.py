@@ -26,9 +26,8 @@ WARPS, CONSUMERS = 4, 64
 THREADS = 32 * WARPS
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): two warps exchange numbers, the other two have no part in it."""
-    BUG = bug
 
     @kernel(threads=THREADS)
     def exchange(data: u64, out: u64):

@@ -23,15 +23,13 @@ from .base import Launch, poison, random_words
 MET = "notes 1 and 2; deepseek-ai/DeepEP issue 657"
 FAULTS = {faults.RefillRace: "cp_async_bulk_load(slot, data + uint64(BYTES * ahead), BYTES, bar)"}
 CURE = "Wait on the stage's empty barrier before asking for the next tile."
-HANGS = False
 
 THREADS, STAGES, ITEMS = 64, 2, 6
 BYTES, BARRIERS = 4 * THREADS, 2 * STAGES
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): a block adds up tiles, and its thread 0 asks for them as well."""
-    BUG = bug
 
     @kernel(threads=THREADS)
     def ring(data: u64, out: u64):

@@ -29,9 +29,8 @@ LANES, STAGES, ITEMS = 32, 2, 6
 BYTES, BARRIERS = 4 * LANES, 2 * STAGES
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
-    BUG = bug
 
     @kernel(threads=64)
     def ring(data: u64, out: u64):

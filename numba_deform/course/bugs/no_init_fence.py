@@ -22,15 +22,13 @@ from .base import Launch, poison, random_words
 MET = "MoonshotAI/FlashKDA issue 24; mlc-ai/TIRx-kernels pull request 9"
 FAULTS = {faults.MissingInitFence: "cp_async_bulk_load(slot, data + uint64(BYTES * i), BYTES, bar)"}
 CURE = "Call fence_mbarrier_init() in the thread that did the init, before syncthreads."
-HANGS = False
 
 LANES, STAGES, ITEMS = 32, 2, 6
 BYTES, BARRIERS = 4 * LANES, 2 * STAGES
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
-    BUG = bug
 
     @kernel(threads=64)
     def ring(data: u64, out: u64):

@@ -24,9 +24,8 @@ HANGS = True
 THREADS = 64
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): the threads write data to shared memory, meet, and read it in reverse."""
-    BUG = bug
 
     @kernel(threads=THREADS)
     def reverse(data: u64, out: u64):

@@ -21,15 +21,13 @@ from .base import Launch, poison, random_words
 MET = "MoonshotAI/FlashKDA issue 24; sgl-project/sglang pull request 39124"
 FAULTS = {faults.MissingProxyFence: "cp_async_bulk_store(out, shared_address(tile), BYTES)"}
 CURE = "Call fence_proxy_async() in every writing thread before the barrier, or in the issuing one behind it."
-HANGS = False
 
 LANES = 32
 BYTES = 4 * LANES
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): out is data plus 1, by way of shared memory and one bulk store."""
-    BUG = bug
 
     @kernel(threads=LANES)
     def add_one(data: u64, out: u64):

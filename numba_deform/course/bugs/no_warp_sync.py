@@ -23,15 +23,13 @@ from .base import Launch, poison, random_words
 MET = "notes 1 and 2; mlc-ai/TIRx-kernels pull request 202"
 FAULTS = {faults.RefillRace: "cp_async_bulk_load(slot, data + uint64(BYTES * ahead), BYTES, bar)"}
 CURE = "Call cuda.syncwarp() after the last read, before any lane asks for the next tile."
-HANGS = False
 
 LANES, STAGES, ITEMS = 32, 2, 6
 BYTES = 4 * LANES
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
-    BUG = bug
 
     @kernel(threads=LANES)
     def pipeline(data: u64, out: u64):

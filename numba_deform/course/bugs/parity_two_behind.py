@@ -29,9 +29,8 @@ LANES, STEPS = 32, 2
 ALL_LANES = uint32(0xFFFFFFFF)
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): lane 0 publishes two numbers in two phases of one barrier."""
-    BUG = bug
 
     @kernel(threads=LANES)
     def two_phases(data: u64, out: u64):

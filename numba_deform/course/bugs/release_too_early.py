@@ -24,15 +24,13 @@ from .base import Launch, poison, random_words
 MET = "NVIDIA/Fuser pull request 3863; mlc-ai/TIRx-kernels pull request 202"
 FAULTS = {faults.ReadAfterRelease: "total += tile[stage, lane]"}
 CURE = "Arrive on the empty barrier after the last read of the stage."
-HANGS = False
 
 LANES, STAGES, ITEMS = 32, 2, 6
 BYTES, BARRIERS = 4 * LANES, 2 * STAGES
 
 
-def build(bug):
+def build(BUG):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
-    BUG = bug
 
     @kernel(threads=64)
     def ring(data: u64, out: u64):

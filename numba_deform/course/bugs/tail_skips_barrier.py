@@ -27,9 +27,8 @@ HANGS = True
 THREADS, POINTS, QUERIES = 64, 4, 96
 
 
-def build(bug):
+def build(BUG):
     """Kernel(weights, data, out): thread 0 publishes each point's weight, all threads use it."""
-    BUG = bug
 
     @kernel(threads=THREADS)
     def points(weights: u64, data: u64, out: u64):

@@ -40,7 +40,7 @@ def copy_lessons(directory):
     try:
         import jupytext
     except ImportError:
-        raise ImportError("copies of lessons need jupytext: pip install 'numba_deform[notebooks]'") from None
+        raise ImportError("copies of lessons need jupytext: pip install jupytext") from None
     source, target = lessons_folder(), Path(directory)
     target.mkdir(parents=True, exist_ok=True)
     written, kept = [], []

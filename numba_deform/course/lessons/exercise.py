@@ -18,6 +18,7 @@ import ast
 import functools
 import inspect
 import linecache
+import re
 import textwrap
 import traceback
 from dataclasses import dataclass
@@ -141,9 +142,9 @@ def exercise(hint, faults=""):
             except Wrong as wrong:
                 return Verdict(name, "wrong", str(wrong))
             except SimFault as fault:
-                return Verdict(name, "wrong", fault_message(fault, faults))
+                return Verdict(name, "wrong", undecorated(fault) or fault_message(fault, faults))
             except Exception as error:
-                return Verdict(name, "wrong", error_message(error))
+                return Verdict(name, "wrong", undecorated(error) or error_message(error))
 
         check.is_exercise = True
         return check
@@ -173,6 +174,17 @@ def fault_message(fault, faults=""):
     if fault.rule:
         lines.append(f"Rule: {fault.rule}")
     return display.shorten("\n".join(lines).strip())
+
+
+def undecorated(error):
+    """A sentence about a function that a kernel is or calls, and that lacks a decorator; None otherwise."""
+    asked = getattr(error, "obj", None)  # of an AttributeError: what lacks it
+    if inspect.isfunction(asked):
+        return (f"`{asked.__name__}` is a plain Python function. Is the line above its `def` lost? A kernel "
+                "has `@nd.kernel(...)` there, and a function that kernels call `@nd.function`.")  # fmt: skip
+    if untyped := re.search(r"name '(\w+)': Cannot determine Numba type of <class 'function'>", str(error)):
+        return f"`{untyped[1]}` is a plain Python function: one that kernels call has `@nd.function` above it."
+    return None
 
 
 def error_message(error):

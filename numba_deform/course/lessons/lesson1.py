@@ -35,10 +35,8 @@ def tile_corner(answer):
         if got != expected:
             cut = plain(answer(-0.1, -0.1, head, width, height, 32))[1:] == (0, 0)
             refuse(f"{given}{got}. ", *_wrong_corners(got, expected, (u, v), (width, height), cut))
-    return (
-        "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, and "
-        "TMA allows that: what lies outside arrives as zeros."
-    )
+    return ("floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, and "
+        "TMA allows that: what lies outside arrives as zeros.")  # fmt: skip
 
 
 def _wrong_corners(got, right, place, size, cut):
@@ -82,46 +80,26 @@ def zero_fill(filled, expect):
     across, down = width + CORNER[0], PICTURE[1] - CORNER[1]
     inside, whole = across * down, width * height
     filled, expect = number(filled, name="filled"), number(expect, name="expect")
-    require(
-        filled != whole - inside,
-        f"{filled} is the number of pixels outside. Count elements: each pixel has {channels} channels.",
-    )
-    require(
-        filled != inside * channels,
-        f"{filled} elements lie inside; what is asked is the rest of the box.",
-    )
-    require(
-        filled != (width - across) * (height - down) * channels,
-        f"{filled} elements are outside in x and in y at once. Outside in one of the two is enough.",
-    )
-    require(
-        filled != ((width - across) * height + (height - down) * width) * channels,
-        f"{filled} counts a corner of the box twice: the {(width - across) * (height - down)} pixels that are "
-        "outside in x and in y.",
-    )
-    require(
-        filled != (whole - inside) * channels * ITEMSIZE,
-        f"{filled} is in bytes. `filled` counts elements, `expect` counts bytes.",
-    )
-    require(
-        filled == (whole - inside) * channels,
-        f"filled = {filled} is not it. Of the {width} x {height} pixels, {across} columns of {down} rows "
-        "are in the picture.",
-    )
-    require(
-        expect != inside * channels * ITEMSIZE,
-        f"{expect} bytes come from the picture. The barrier counts what arrives in shared memory, and the "
-        "zeros arrive too. With this number the phase would end too early.",
-    )
-    require(
-        expect != filled * ITEMSIZE,
-        f"{expect} bytes are zeros. Those that come from the picture are counted too.",
-    )
+    require(filled != whole - inside, f"{filled} is the number of pixels outside. Count elements: each pixel "
+            f"has {channels} channels.")  # fmt: skip
+    require(filled != inside * channels, f"{filled} elements lie inside; what is asked is the rest of the box.")
+    require(filled != (width - across) * (height - down) * channels, f"{filled} elements are outside in x and "
+            "in y at once. Outside in one of the two is enough.")  # fmt: skip
+    require(filled != ((width - across) * height + (height - down) * width) * channels, f"{filled} counts a "
+            f"corner of the box twice: the {(width - across) * (height - down)} pixels that are outside in x "
+            "and in y.")  # fmt: skip
+    require(filled != (whole - inside) * channels * ITEMSIZE, f"{filled} is in bytes. `filled` counts "
+            "elements, `expect` counts bytes.")  # fmt: skip
+    require(filled == (whole - inside) * channels, f"filled = {filled} is not it. Of the {width} x {height} "
+            f"pixels, {across} columns of {down} rows are in the picture.")  # fmt: skip
+    require(expect != inside * channels * ITEMSIZE, f"{expect} bytes come from the picture. The barrier counts "
+            "what arrives in shared memory, and the zeros arrive too. With this number the phase would end too "
+            "early.")  # fmt: skip
+    require(expect != filled * ITEMSIZE, f"{expect} bytes are zeros. Those that come from the picture are "
+            "counted too.")  # fmt: skip
     require(expect != whole * channels, f"{expect} is in elements; the barrier counts bytes.")
-    require(
-        expect == whole * channels * ITEMSIZE,
-        f"expect = {expect} is not it: a box has {whole * channels} elements of {ITEMSIZE} bytes.",
-    )
+    require(expect == whole * channels * ITEMSIZE, f"expect = {expect} is not it: a box has {whole * channels} "
+            f"elements of {ITEMSIZE} bytes.")  # fmt: skip
     return "The whole box is delivered and counted, wherever it lies: 6144 bytes, always."
 
 
@@ -187,82 +165,47 @@ def level_map(answer):
         pixel = H * C * ITEMSIZE
         right = (H * C, width, height), (pixel, width * pixel), (b * S + start) * pixel
         _require_form(dims, strides, right, H, C)
-        require(
-            offset != start * pixel or not b,
-            f"For batch {b} the map starts at byte {offset}: that is in batch 0. A batch has S * H * C "
-            "elements.",
-        )
-        require(
-            offset != right[2] // ITEMSIZE or not offset,
-            f"offset = {offset} is in elements. An address counts bytes: times itemsize.",
-        )
-        require(
-            offset != (b * S + start * width) * pixel or not start,
-            f"offset = {offset} multiplies `start` by the width. But `start` counts pixels, not rows.",
-        )
-        require(
-            offset != (b * width * height + start) * pixel or not b,
-            f"offset = {offset} takes a batch item for {width} x {height} pixels. That is one level of it, and "
-            "it has the pixels of all levels.",
-        )
-        require(
-            0 <= offset < raw.size,
-            f"offset = {offset} lies outside the value tensor of {raw.size} bytes.",
-        )
+        require(offset != start * pixel or not b, f"For batch {b} the map starts at byte {offset}: that is in "
+                "batch 0. A batch has S * H * C elements.")  # fmt: skip
+        require(offset != right[2] // ITEMSIZE or not offset, f"offset = {offset} is in elements. An address "
+                "counts bytes: times itemsize.")  # fmt: skip
+        require(offset != (b * S + start * width) * pixel or not start, f"offset = {offset} multiplies `start` "
+                "by the width. But `start` counts pixels, not rows.")  # fmt: skip
+        require(offset != (b * width * height + start) * pixel or not b, f"offset = {offset} takes a batch "
+                f"item for {width} x {height} pixels. That is one level of it, and it has the pixels of all "
+                "levels.")  # fmt: skip
+        require(0 <= offset < raw.size, f"offset = {offset} lies outside the value tensor of {raw.size} bytes.")
         m = TensorMap(raw[offset:], "float16", dims, strides, (C, 2, 2))
         image = value[b, start : start + width * height].reshape(height, width, H, C)
         for head, x, y in ((0, 0, 0), (H - 1, 2, 1), (1, width - 2, height - 2)):
             got = m.load_box((head * C, x, y)).view(np.float16).reshape(2, 2, C)
-            require(
-                np.array_equal(got, image[y : y + 2, x : x + 2, head]),
-                f"The map is legal, but in batch {b} the box of head {head} at x={x}, y={y} has other pixels: "
-                f"dims = {dims}, strides = {strides}, offset = {offset}.",
-            )
-        require(
-            dims == right[0],
-            f"The boxes inside are right, but dims = {dims} is not the level's size, so the zero fill would "
-            "begin at another place than its border.",
-        )
-    return (
-        "Every box of every head is where it should be, and outside the level come zeros, not the next "
-        "level."
-    )
+            require(np.array_equal(got, image[y : y + 2, x : x + 2, head]), "The map is legal, but in batch "
+                    f"{b} the box of head {head} at x={x}, y={y} has other pixels: dims = {dims}, strides = "
+                    f"{strides}, offset = {offset}.")  # fmt: skip
+        require(dims == right[0], f"The boxes inside are right, but dims = {dims} is not the level's size, so "
+                "the zero fill would begin at another place than its border.")  # fmt: skip
+    return ("Every box of every head is where it should be, and outside the level come zeros, not the next "
+        "level.")  # fmt: skip
 
 
 def _require_form(dims, strides, right, H, C):
     """The mistakes with names in dims and strides of a level's map; ``right`` has both as they should be."""
-    require(
-        (len(dims), len(strides)) == (3, 2),
-        f"There are {len(dims)} dims and {len(strides)} strides. A map of rank 3 has three dims: the "
-        "channels of all heads are one. And it has two strides: elements of dimension 0 are adjacent.",
-    )
-    require(
-        dims != right[0][::-1],
-        f"dims = {dims} begins with the height. The innermost dimension comes first: channels, then x, "
-        "then y.",
-    )
-    require(
-        dims != (right[0][0], right[0][2], right[0][1]),
-        f"dims = {dims} has the height before the width. Behind the channels comes x, which goes through the "
-        "pixels of a row.",
-    )
-    require(
-        strides != (right[1][0], right[0][2] * right[1][0]) or right[0][1] == right[0][2],
-        f"strides = {strides}: the second one goes from row to row, and takes the height for the width. How "
-        "many pixels has a row?",
-    )
-    require(
-        dims[0] != C,
-        f"dims = {dims} holds one head's channels. Dimension 0 goes through all {H} heads: H * C.",
-    )
-    require(
-        strides != tuple(s // ITEMSIZE for s in right[1]),
-        f"strides = {strides} are in elements. A tensor map wants bytes: times itemsize.",
-    )
-    require(
-        strides != tuple(s // H for s in right[1]),
-        f"strides = {strides} step over one head's channels. From pixel to pixel it is all {H} heads.",
-    )
+    require((len(dims), len(strides)) == (3, 2), f"There are {len(dims)} dims and {len(strides)} strides. A "
+            "map of rank 3 has three dims: the channels of all heads are one. And it has two strides: elements "
+            "of dimension 0 are adjacent.")  # fmt: skip
+    require(dims != right[0][::-1], f"dims = {dims} begins with the height. The innermost dimension comes "
+            "first: channels, then x, then y.")  # fmt: skip
+    require(dims != (right[0][0], right[0][2], right[0][1]), f"dims = {dims} has the height before the width. "
+            "Behind the channels comes x, which goes through the pixels of a row.")  # fmt: skip
+    require(strides != (right[1][0], right[0][2] * right[1][0]) or right[0][1] == right[0][2], "strides = "
+            f"{strides}: the second one goes from row to row, and takes the height for the width. How many "
+            "pixels has a row?")  # fmt: skip
+    require(dims[0] != C, f"dims = {dims} holds one head's channels. Dimension 0 goes through all {H} heads: H "
+            "* C.")  # fmt: skip
+    require(strides != tuple(s // ITEMSIZE for s in right[1]), f"strides = {strides} are in elements. A tensor "
+            "map wants bytes: times itemsize.")  # fmt: skip
+    require(strides != tuple(s // H for s in right[1]), f"strides = {strides} step over one head's channels. "
+            f"From pixel to pixel it is all {H} heads.")  # fmt: skip
 
 
 @exercise("Which coordinate of each corner is the innermost one? How many bytes is it?")
@@ -273,15 +216,10 @@ def corners(come):
     for letter, corner in CORNERS.items():
         size = corner[0] * ITEMSIZE
         why = f"the innermost coordinate is {corner[0]}, {size} bytes"
-        require(
-            letter in come or size % 16,
-            f"{letter} comes: {why}, a multiple of 16. The other coordinates are free, and what lies outside "
-            "is zeros.",
-        )
-        require(
-            letter not in come or not size % 16,
-            f"{letter} does not come: {why}, no multiple of 16. The kernel ends with an illegal instruction.",
-        )
+        require(letter in come or size % 16, f"{letter} comes: {why}, a multiple of 16. The other coordinates "
+                "are free, and what lies outside is zeros.")  # fmt: skip
+        require(letter not in come or not size % 16, f"{letter} does not come: {why}, no multiple of 16. The "
+                "kernel ends with an illegal instruction.")  # fmt: skip
     return "Only the innermost coordinate counts, in bytes, and its sign does not matter."
 
 
@@ -293,44 +231,25 @@ def mend(answer):
     both = isinstance(got, tuple) and len(got) == 2 and isinstance(got[0], np.ndarray)
     require(both, "Return the new array and the box: (array, box).")
     array, box = got
-    require(
-        array.shape != (3, 10, 14),
-        "With a plane for each colour a pixel is in three places. Keep the channels of a pixel together.",
-    )
-    require(
-        array.ndim == 3 and array.shape[0] == 10,
-        f"The new array has shape {array.shape}; it should be (10, 14, channels).",
-    )
-    require(
-        array.shape[1] == 14,
-        f"The rows are {array.shape[1]} pixels long now. What is too short is the pixel: it needs more "
-        "channels.",
-    )
+    require(array.shape != (3, 10, 14), "With a plane for each colour a pixel is in three places. Keep the "
+            "channels of a pixel together.")  # fmt: skip
+    require(array.ndim == 3 and array.shape[0] == 10, f"The new array has shape {array.shape}; it should be "
+            "(10, 14, channels).")  # fmt: skip
+    require(array.shape[1] == 14, f"The rows are {array.shape[1]} pixels long now. What is too short is the "
+            "pixel: it needs more channels.")  # fmt: skip
     require(
         array.dtype == picture.dtype, f"The elements have become {array.dtype}; float16 was fine."
     )
-    require(
-        array.shape[2] != 3,
-        "The array still has 3 channels, 6 bytes a pixel, and 6 is no multiple of 16.",
-    )
-    require(
-        tuple(box) != (4, 4, array.shape[2]) or array.shape[2] == 4,
-        f"box = {tuple(box)} is in the array's order. A box has it innermost first: (channels, 4, 4).",
-    )
+    require(array.shape[2] != 3, "The array still has 3 channels, 6 bytes a pixel, and 6 is no multiple of 16.")
+    require(tuple(box) != (4, 4, array.shape[2]) or array.shape[2] == 4, f"box = {tuple(box)} is in the "
+            "array's order. A box has it innermost first: (channels, 4, 4).")  # fmt: skip
     m = TensorMap.of(array, box)
-    require(
-        array.shape[2] == 8,
-        f"{array.shape[2]} channels are {2 * array.shape[2]} bytes a pixel. The rules allow it, and ask for "
-        "less: which is the smallest number of channels whose bytes are a multiple of 16?",
-    )
-    require(
-        tuple(box[1:]) == (4, 4),
-        f"box = {tuple(box)} is legal, but the box should be 4 x 4 pixels: (channels, 4, 4).",
-    )
+    require(array.shape[2] == 8, f"{array.shape[2]} channels are {2 * array.shape[2]} bytes a pixel. The rules "
+            "allow it, and ask for less: which is the smallest number of channels whose bytes are a multiple "
+            "of 16?")  # fmt: skip
+    require(tuple(box[1:]) == (4, 4), f"box = {tuple(box)} is legal, but the box should be 4 x 4 pixels: "
+            "(channels, 4, 4).")  # fmt: skip
     got = m.load_box((0, 5, 3)).view(np.float16).reshape(4, 4, box[0])
-    require(
-        np.array_equal(got[:, :, :3], picture[3:7, 5:9]),
-        "The map is legal, but the colours in the box are not the picture's: copy them into the first 3 "
-        "channels.",
-    )
+    require(np.array_equal(got[:, :, :3], picture[3:7, 5:9]), "The map is legal, but the colours in the box "
+            "are not the picture's: copy them into the first 3 channels.")  # fmt: skip
     return "8 channels are 16 bytes a pixel. The rule costs memory."

@@ -17,6 +17,7 @@ from . import pictures
 from .exercise import Wrong, exercise, fault_message, plain, require
 from .results import results
 from .running import run
+from .whole_kernels import doubled as doubled
 
 SECTOR = 32  # bytes: what L2 takes and gives at once
 BINS, STEPS, SIDE, CHANNELS, WINDOW, REACH = 64, 5, 16, 32, 12, 2  # as in the notebook
@@ -218,46 +219,31 @@ def leave(build, answer, engine=None):
             raise Wrong(fault_message(fault, _who_writes(fault))) from None
         given = f"{seen.reductions} reductions were issued by {len(data)} blocks. "
         require(seen.reductions, "Nothing was sent: the result is what it was before.")
-        require(
-            seen.reductions == len(data) or seen.reductions % kernel.threads,
-            given + "Each thread has issued one, so that every bin counts 64 times. One thread issues.",
-        )
-        require(
-            (out != BEFORE).any(),
-            given + "No sum has changed: bins are numbers without a sign, which `..._add_u32` adds. Another "
-            "reduction takes their bits for something else.",
-        )
-        require(
-            np.array_equal(out, BEFORE + histogram_of(data)),
-            given + f"Of {data.size} values {int(out.sum()) - BEFORE * BINS} have arrived.",
-        )
-        require(
-            all(read_only for _, read_only in seen.waits),
-            "The histogram is right, but you wait until the sums are written in global memory. This block reads"
-            " none of them: it needs its tile to be read, no more. Which wait says that?",
-        )
+        require(seen.reductions == len(data) or seen.reductions % kernel.threads, given + "Each thread has "
+                "issued one, so that every bin counts 64 times. One thread issues.")  # fmt: skip
+        require((out != BEFORE).any(), given + "No sum has changed: bins are numbers without a sign, which "
+                "`..._add_u32` adds. Another reduction takes their bits for something else.")  # fmt: skip
+        require(np.array_equal(out, BEFORE + histogram_of(data)), given + f"Of {data.size} values "
+                f"{int(out.sum()) - BEFORE * BINS} have arrived.")  # fmt: skip
+        require(all(read_only for _, read_only in seen.waits), "The histogram is right, but you wait until the "
+                "sums are written in global memory. This block reads none of them: it needs its tile to be "
+                "read, no more. Which wait says that?")  # fmt: skip
     if engine == "gpu":
         out = np.zeros(BINS, np.uint32)
         run(kernel, len(data), (data, out), engine=engine)
         require(np.array_equal(out, histogram_of(data)), "On the GPU the histogram is another one.")
-    return (
-        "Fence, meet, reduce, commit, wait for the reads: the four blocks' bins add up in every schedule that"
-        " was tried, in any order of landing. (The engine also takes a fence by thread 0 alone, after the "
-        "meeting: it lies between the writes and the copy.)"
-    )
+    return ("Fence, meet, reduce, commit, wait for the reads: the four blocks' bins add up in every schedule "
+        "that was tried, in any order of landing. (The engine also takes a fence by thread 0 alone, after the "
+        "meeting: it lies between the writes and the copy.)")  # fmt: skip
 
 
 def _who_writes(fault):
     """What a race has to do with how the histogram leaves the block."""
     if "out[" in fault.what:
-        return (
-            "A *store* writes over what is there, so that the last block wins and none was added. A reduction"
-            " adds."
-        )
-    return (
-        "The copy engine reads the tile while others still write it: all threads meet after their last write,"
-        " and before one of them issues."
-    )
+        return ("A *store* writes over what is there, so that the last block wins and none was added. A "
+            "reduction adds.")  # fmt: skip
+    return ("The copy engine reads the tile while others still write it: all threads meet after their last "
+        "write, and before one of them issues.")  # fmt: skip
 
 
 @exercise(
@@ -286,43 +272,29 @@ def waits(build, before_reuse, before_count, engine=None):
             raise Wrong(fault_message(fault, _which_wait(fault))) from None
         most = max(most, seen.in_flight)
     of_a_block = [read_only for block, read_only in seen.waits if block == 0]
-    require(
-        most > 1,
-        "Every sum is right, but no two reductions were ever in flight at once: the second tile is for "
-        "nothing. While one tile is read, the other may be written, so one group may stay open.",
-    )
-    require(
-        len(of_a_block) > STEPS and all(of_a_block[:STEPS]),
-        "Every sum is right, but before each reuse you wait until "
-        "sums are written in global memory. To write into the tile again, it is enough that it has been "
-        "read.",
-    )
+    require(most > 1, "Every sum is right, but no two reductions were ever in flight at once: the second tile "
+            "is for nothing. While one tile is read, the other may be written, so one group may stay open.")
+    require(len(of_a_block) > STEPS and all(of_a_block[:STEPS]), "Every sum is right, but before each reuse "
+            "you wait until sums are written in global memory. To write into the tile again, it is enough that "
+            "it has been read.")  # fmt: skip
     if engine == "gpu":
         outcome("gpu")
-    return (
-        "`wait_group_read(1)` leaves the newer tile on its way and frees the older one. `wait_group(0)` is for"
-        " those who read the sums: all groups, and their writes too."
-    )
+    return ("`wait_group_read(1)` leaves the newer tile on its way and frees the older one. `wait_group(0)` is "
+        "for those who read the sums: all groups, and their writes too.")  # fmt: skip
 
 
 def _which_wait(fault):
     """What a fault of the kernel with two tiles has to do with its two waits."""
     if isinstance(fault, faults.DivergentBarrier):
-        return (
-            "Thread 0 alone calls these two, so nobody meets it there. It waits for its own copies, and the "
-            "barrier of all threads comes after that."
-        )
+        return ("Thread 0 alone calls these two, so nobody meets it there. It waits for its own copies, and "
+            "the barrier of all threads comes after that.")  # fmt: skip
     if isinstance(fault, faults.CopyOutlivesBlock):
         return "A group is still open at the end: before the count, none may be."
     if "tiles[" in fault.what:
-        return (
-            "The tile is written while the copy engine still reads it. With two tiles, the group before the"
-            " last one must have been read: at most one stays open."
-        )
-    return (
-        "The last block reads sums that may still be on their way. That a tile was *read* says nothing of the"
-        " sums: the wait before the count is for the writes, and for all groups."
-    )
+        return ("The tile is written while the copy engine still reads it. With two tiles, the group before "
+            "the last one must have been read: at most one stays open.")  # fmt: skip
+    return ("The last block reads sums that may still be on their way. That a tile was *read* says nothing of "
+        "the sums: the wait before the count is for the writes, and for all groups.")  # fmt: skip
 
 
 @exercise("A lane adds 16 bytes: how many lanes has a pixel, how many pixels an instruction? Then the bytes.")
@@ -340,31 +312,18 @@ def sectors(predicted, by_one, by_four, by_eight, engine=None):
         require(isinstance(got, tuple) and len(got) == 2, f"{name}: {got!r} is not (instructions, sectors).")
         pixel = CHANNELS * itemsize
         given = f"{name}: instructions {got[0]}, sectors {got[1]}. "
-        require(
-            got[1] >= counted[1],
-            given
-            + "The bytes fill more sectors. A wider instruction does not make them fewer: each of the 8 pixels "
-            f"has {pixel} bytes.",
-        )
-        require(
-            got[1] == counted[1],
-            given + f"These are too many sectors: 8 pixels of {pixel} bytes each, and a sector has {SECTOR}.",
-        )
-        require(
-            got[0] == counted[0],
-            given
-            + f"The sectors are right. A pixel of {pixel} bytes takes {pixel // 16} lanes of 16 bytes; how"
-            " many "
-            "pixels do 32 lanes have, and how many are there?",
-        )
+        require(got[1] >= counted[1], given + "The bytes fill more sectors. A wider instruction does not make "
+                f"them fewer: each of the 8 pixels has {pixel} bytes.")  # fmt: skip
+        require(got[1] == counted[1], given + f"These are too many sectors: 8 pixels of {pixel} bytes each, "
+                f"and a sector has {SECTOR}.")  # fmt: skip
+        require(got[0] == counted[0], given + f"The sectors are right. A pixel of {pixel} bytes takes "
+                f"{pixel // 16} lanes of 16 bytes; how many pixels do 32 lanes have, and how many are there?")
         if engine == "gpu":
             grad[:] = 0
             run(kernel, len(some.x), (*some.args, grad), engine=engine)
             require(np.array_equal(grad, some.expected), f"{name}: on the GPU the gradient is another one.")
-    return (
-        "A vector makes instructions fewer: 8, 2, 1. Sectors follow the bytes: 32 for floats, however they are "
-        "packed, 16 for halves. Where L2 is the limit, only the second number counts."
-    )
+    return ("A vector makes instructions fewer: 8, 2, 1. Sectors follow the bytes: 32 for floats, however they "
+        "are packed, 16 for halves. Where L2 is the limit, only the second number counts.")  # fmt: skip
 
 
 WINDOW_FAULTS = {
@@ -405,58 +364,42 @@ def window(build, add, send, engine=None):
             grad, seen, where = outcome("cpu", seed=seed, landing=landing)
         except faults.DataRace as fault:
             raise Wrong(fault_message(fault, _which_line(fault))) from None
-        require(
-            seen.reductions != 4 or np.array_equal(where, reach),
-            "Each window is sent, but not to its own place: its corner on the map is (x0, y0).",
-        )
+        require(seen.reductions != 4 or np.array_equal(where, reach), "Each window is sent, but not to its own "
+                "place: its corner on the map is (x0, y0).")  # fmt: skip
         _same_gradient(grad, seen, some.expected)
     if engine == "gpu":
         require(np.array_equal(outcome("gpu")[0], some.expected), "On the GPU the gradient is another one.")
     each = CHANNELS * 4 * 4 // SECTOR
-    return (
-        f"4 reductions, which touch {seen.sectors} sectors, however many samples the windows hold. Sent one by"
-        f" one, each sample touches {each}: from {seen.sectors // each + 1} samples on, the windows are fewer."
-        " What hangs over the map's end the copy engine leaves out."
-    )
+    return (f"4 reductions, which touch {seen.sectors} sectors, however many samples the windows hold. Sent "
+        f"one by one, each sample touches {each}: from {seen.sectors // each + 1} samples on, the windows are "
+        "fewer. What hangs over the map's end the copy engine leaves out.")  # fmt: skip
 
 
 def _same_gradient(grad, seen, expected):
-    require(
-        seen.reductions == 4,
-        f"{seen.reductions} reductions were issued; each of 4 blocks sends its window once.",
-    )
+    require(seen.reductions == 4, f"{seen.reductions} reductions were issued; each of 4 blocks sends its "
+            "window once.")  # fmt: skip
     if np.array_equal(grad, expected):
         return
     if np.isclose(grad.sum(), expected.sum()):
         alone = SIDE // 2 - REACH  # of the first window, where no other reaches
-        require(
-            not np.array_equal(grad[:alone, :alone], expected[:alone, :alone]),
-            "The first window is right, and other windows lie at wrong places. A tensor map counts the"
-            " innermost first: (channel, x, y).",
-        )
-        raise Wrong(
-            "All parts have arrived, but at wrong pixels of the window. An array counts rows first: [y, x,"
-            " channel]."
-        )
+        require(not np.array_equal(grad[:alone, :alone], expected[:alone, :alone]), "The first window is "
+                "right, and other windows lie at wrong places. A tensor map counts the innermost first: "
+                "(channel, x, y).")  # fmt: skip
+        raise Wrong("All parts have arrived, but at wrong pixels of the window. An array counts rows first: "
+                    "[y, x, channel].")  # fmt: skip
     wrong = np.count_nonzero((grad != expected).any(axis=2))
-    raise Wrong(
-        f"The sums of {wrong} of the {SIDE * SIDE} pixels are not right: parts are lost, went "
-        "elsewhere, or are other numbers."
-    )
+    raise Wrong(f"The sums of {wrong} of the {SIDE * SIDE} pixels are not right: parts are lost, went "
+                "elsewhere, or are other numbers.")  # fmt: skip
 
 
 def _which_line(fault):
     """What a race in the kernel with a window has to do with the reader's two functions."""
     if "window[" in fault.what:
-        return (
-            "Two warps may add to one pixel at the same time. Load, add and store are three steps: what the"
-            " other has written in between is lost. An addition in one step is cuda.atomic.add(array, index,"
-            " part)."
-        )
-    return (
-        "Windows of neighbouring blocks overlap. A *store* leaves what the last one brings; a reduction adds"
-        " to what is there."
-    )
+        return ("Two warps may add to one pixel at the same time. Load, add and store are three steps: what "
+            "the other has written in between is lost. An addition in one step is cuda.atomic.add(array, "
+            "index, part).")  # fmt: skip
+    return ("Windows of neighbouring blocks overlap. A *store* leaves what the last one brings; a reduction "
+        "adds to what is there.")  # fmt: skip
 
 
 @exercise("The worst sum is count x bound x scale. It must not pass 2**31 - 1, the largest number of 32 bits.")
@@ -473,21 +416,13 @@ def scale(answer, fixed_sums):
         )
         watch(fixed_sums, count, (worst, out, got))
         total = int(out[0])
-        require(
-            np.isclose(total / got, bound * count),
-            given
-            + f"The engine adds up {count} times {bound:g}, and the sum is {total / got:g}: it has passed the "
-            "largest number, and begun again from the lowest.",
-        )
-        require(
-            got == right,
-            given + f"No sum overflows, but {right:g} does not either, and each bit that is not used "
-            "doubles the error of rounding.",
-        )
-    return (
-        "The sums are whole numbers now, whose order changes nothing: the same bits in every run. What is lost"
-        " is known too: half of 1/scale for each number."
-    )
+        require(np.isclose(total / got, bound * count), given + f"The engine adds up {count} times {bound:g}, "
+                f"and the sum is {total / got:g}: it has passed the largest number, and begun again from the "
+                "lowest.")  # fmt: skip
+        require(got == right, given + f"No sum overflows, but {right:g} does not either, and each bit that is "
+                "not used doubles the error of rounding.")  # fmt: skip
+    return ("The sums are whole numbers now, whose order changes nothing: the same bits in every run. What is "
+        "lost is known too: half of 1/scale for each number.")  # fmt: skip
 
 
 # --- pictures -------------------------------------------------------------------------------------

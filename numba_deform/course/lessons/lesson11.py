@@ -289,3 +289,38 @@ def _what_is_wrong_with_whole(out, a, b, kernel):
     if missing.any():
         return f"{missing.sum()} of {out.size} elements are never written."
     return f"{np.count_nonzero(out != expected(a, b))} of {out.size} elements are wrong."
+
+
+# Ways to refill a stage: what a reader does before it arrives, what the producer does behind its wait, and why
+# that is enough or not.
+REFILLS = {
+    "a": ("nothing", "nothing", "The copy engine keeps no order with loads that are under way."),
+    "b": ("syncwarp", "nothing", "A syncwarp orders the threads of a warp, and no copy engine."),
+    "c": ("bar.sync", "nothing", "A barrier orders threads: it waits for none of their loads."),
+    "d": ("fence.proxy.async", "nothing", "Each reader's fence stands between its reads and the copy."),
+    "e": ("syncwarp, fence.proxy.async by a lane", "nothing", "Behind the syncwarp one fence is for all."),
+    "f": ("nothing", "fence.proxy.async", "It stands on the way from each read to the copy."),
+}
+
+
+def refills():
+    """{letter of REFILLS: row of ``bench/results/refill.json``}: products with one stage that fill an H100."""
+    like = {"reader": "ldmatrix", "refill": "tensor", "arrives": "threads", "stages": 1, "padding": 0}
+    like |= {"tiles": 64, "steps": 64}
+    ways = {(r["before"], r["acquired"]): r for r in results("refill")["rows"] if like.items() <= r.items()}
+    return {letter: ways[way[:2]] for letter, way in REFILLS.items()}
+
+
+@exercise("Where does a fence of both proxies stand behind each read, and before the copy?")
+def enough(letters):
+    """The letters of those that gave right numbers in each launch."""
+    told = {letter.lower() for letter in "".join(letters) if letter.isalnum()}
+    require(told and told <= set(REFILLS), f"{letters!r} is no text of letters from a to f, such as 'ab'.")
+    rows = refills()
+    for letter, row in rows.items():
+        right = row["launches"] - row["wrong_launches"]
+        given = f"{letter}: {right:,} of {row['launches']:,} launches were right. "
+        require((letter in told) == (right == row["launches"]), given + REFILLS[letter][-1])
+    worst = max(row["most_wrong"] for row in rows.values())
+    return (f"A fence between the reads and the copy, whoever calls it. Without it each launch "
+            f"was wrong, in up to {worst:,} of {row['elements']:,} elements.")  # fmt: skip

@@ -49,19 +49,15 @@ def grid(answer):
         reached = tuple(-(-n // (SIDE * of)) for n, of in zip((columns, rows), (across, down), strict=True))
         across_first = tuple(-(-n // of) * of for n, of in zip(tiles[::-1], (down, across), strict=True))[::-1]
         require(got != reached or got == tiles, given + "A grid counts blocks, not clusters.")
-        require(
-            got not in (right[::-1], across_first[::-1]),
-            given + "x counts along a row of C, so it takes the columns, and `across`.",
-        )
+        require(got not in (right[::-1], across_first[::-1]), given + "x counts along a row of C, so it takes "
+                "the columns, and `across`.")  # fmt: skip
         larger = tuple(n > 4 * t + 4 for n, t in zip(got, tiles, strict=True))
         require(not any(larger), given + f"A tile has 16 elements each way: {tiles} tiles cover C.")
         for n, of, name in zip(got, (across, down), ("across", "down"), strict=True):
             no = f"{n} is no multiple of the cluster, which has {name} = {of}: the launch is refused. Round up."
             require(n % of == 0, given + no)
-        require(
-            all(n >= t for n, t in zip(got, tiles, strict=True)),
-            given + f"So many blocks do not cover C, which has {tiles} tiles. Round up, not down.",
-        )
+        require(all(n >= t for n, t in zip(got, tiles, strict=True)), given + "So many blocks do not cover C, "
+                f"which has {tiles} tiles. Round up, not down.")  # fmt: skip
         raise Wrong(given + f"That is more than it takes: {tiles} tiles, rounded up, are {right} blocks.")
     return "Rounded up twice: to whole tiles, then to whole clusters. Some blocks have no part of C."
 
@@ -150,10 +146,8 @@ def fetch(answer, engine=None):
             raise Wrong(fault_message(fault, why)) from None
     if engine == "gpu":
         _check_pair(pair(2, answer), a, b, engine=engine)
-    return (
-        "Each block announces 4096 bytes on its own barrier: its tile of B, the half of A that it fetches, and "
-        "the half that the other one sends."
-    )
+    return ("Each block announces 4096 bytes on its own barrier: its tile of B, the half of A that it fetches, "
+        "and the half that the other one sends.")  # fmt: skip
 
 
 def _bytes_to_the_lower_half(fetch):

@@ -58,18 +58,13 @@ def multiply(answer, build_product, engine=None):
         if np.array_equal(out, a @ b.T):
             continue
         parts = [a[:, k : k + 16] @ b[:, k : k + 16].T for k in range(0, SIDE, 16)]
-        require(
-            not np.array_equal(out, parts[3]),
-            "The sums are those of only the last 16 of k: each product forgets the one before. `keep` is 0 "
-            "for the first one alone.",
-        )
+        require(not np.array_equal(out, parts[3]), "The sums are those of only the last 16 of k: each product "
+                "forgets the one before. `keep` is 0 for the first one alone.")  # fmt: skip
         for part, which in zip(parts, ("first", "second"), strict=False):
             require(not np.array_equal(out, 4 * part), f"It multiplies the {which} 16 of k four times.")
         half = sum(a[:, k : k + 16] @ b[:, k : k + 16].T for k in range(0, SIDE // 2, 8))
-        require(
-            not np.array_equal(out, half),
-            "Each product takes half of what the one before has taken: 16 elements are 32 bytes, twice 16.",
-        )
+        require(not np.array_equal(out, half), "Each product takes half of what the one before has taken: 16 "
+                "elements are 32 bytes, twice 16.")  # fmt: skip
         raise Wrong(f"{np.count_nonzero(out != a @ b.T)} of {out.size} sums are wrong.")
     return "Fence, four products in one group, commit, wait. No lane has touched an element of A or B."
 

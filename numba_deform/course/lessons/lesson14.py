@@ -11,10 +11,10 @@ from .exercise import Wrong, exercise, number, require
 SIDE, BANKS, SECTOR = 32, 32, 32  # of a tile; of shared memory; bytes of a piece of global memory
 
 
-def profile(kernel, data):
+def profile(kernel, data, **more):
     """The ``nd.profile`` of a transposition of ``data``; Wrong if its result is."""
     out, tiles = np.full(data.shape[::-1], np.nan, np.float32), (data.shape[1] // SIDE, data.shape[0] // SIDE)
-    found = pipelines.profile(kernel, tiles, (data, out))
+    found = pipelines.profile(kernel, tiles, (data, out), **more)
     require(np.array_equal(out, data.T), "The result is no transposition of the data.")
     return found
 
@@ -26,6 +26,17 @@ def show(kernel, data):
     except (CudaMissing, ToolMissing) as error:
         print(f"No machine code to profile here: {error}.")
         return None
+
+
+def show_times(kernels, data):
+    """Print for each of {name: kernel} what a model of an H200 predicts, or why there is no machine code."""
+    try:
+        for name, kernel in kernels.items():
+            time = profile(kernel, data, time=True).time
+            least, most = time.interval
+            print(f"{name:20} {time.microseconds:.1f} us, {least:.1f} to {most:.1f}; busiest: {time.binds}")
+    except (CudaMissing, ToolMissing) as error:
+        print(f"No machine code to profile here: {error}.")
 
 
 def _matrix(side):
@@ -87,13 +98,9 @@ def sectors(kernel, read, write):
     given = f"You say {told[0]} and {told[1]}. "
     require(told != right[::-1], given + "They are exchanged: the lanes read along a row.")
     require(told[0] != 1, given + "A cache line has 128 bytes, and four sectors. Count sectors.")
-    require(
-        told != (right[0], right[0]),
-        given + "The write goes down a column: neighbouring lanes are a whole row of `out` apart.",
-    )
+    require(told != (right[0], right[0]), given + "The write goes down a column: neighbouring lanes are a "
+            "whole row of `out` apart.")  # fmt: skip
     require(max(told) <= SIDE, given + "That counts floats, or bytes. A sector has 32 bytes, eight floats.")
-    require(
-        told[0] != SIDE,
-        given + "The lanes read 32 floats in a row. Memory comes in whole sectors: eight of them share one.",
-    )
+    require(told[0] != SIDE, given + "The lanes read 32 floats in a row. Memory comes in whole sectors: eight "
+            "of them share one.")  # fmt: skip
     raise Wrong(given + f"One warp reads 128 bytes in a row, and writes {SIDE} floats in {SIDE} rows.")

@@ -191,34 +191,19 @@ def parity(passes, use_parity):
     got = {(phase, p): value_of(passes, phase, p) for phase in range(4) for p in range(2)}
     right = {(phase, p): phase % 2 != p for phase, p in got}
     if any(bool(got[k]) != right[k] for k in got):
-        require(
-            any(bool(got[k]) == right[k] for k in got),
-            "It is the other way round: wait(P) asks whether the phase of parity P is over. In phase 0 it is "
-            "not, and wait(0) has to wait.",
-        )
+        require(any(bool(got[k]) == right[k] for k in got), "It is the other way round: wait(P) asks whether "
+                "the phase of parity P is over. In phase 0 it is not, and wait(0) has to wait.")  # fmt: skip
         phase, p = next(k for k in got if bool(got[k]) != right[k])
-        raise Wrong(
-            f"In phase {phase} you say that wait({p}) "
-            f"{'passes' if got[phase, p] else 'waits'}. "
-            f"The barrier compares {p} with the last bit of its phase."
-        )
+        raise Wrong(f"In phase {phase} you say that wait({p}) {'passes' if got[phase, p] else 'waits'}. The "
+                    f"barrier compares {p} with the last bit of its phase.")  # fmt: skip
     uses = [value_of(use_parity, use) for use in range(6)]
-    require(
-        uses != [0] * 6,
-        "Always 0: the wait of use 1 would return at once, since phase 0 is over. It has to flip.",
-    )
-    require(
-        uses != list(range(6)),
-        "That is the phase's number. A wait takes one bit of it, 0 or 1.",
-    )
-    require(
-        uses != [1, 0] * 3,
-        "It flips, but begins with 1, and wait(1) passes a fresh barrier at once, before anything has landed.",
-    )
-    require(
-        uses == [0, 1] * 3,
-        f"For uses 0 to 5 it gives {uses}. Use number n fills phase n, and waits for the parity of n.",
-    )
+    require(uses != [0] * 6, "Always 0: the wait of use 1 would return at once, since phase 0 is over. It has "
+            "to flip.")  # fmt: skip
+    require(uses != list(range(6)), "That is the phase's number. A wait takes one bit of it, 0 or 1.")
+    require(uses != [1, 0] * 3, "It flips, but begins with 1, and wait(1) passes a fresh barrier at once, "
+            "before anything has landed.")  # fmt: skip
+    require(uses == [0, 1] * 3, f"For uses 0 to 5 it gives {uses}. Use number n fills phase n, and waits for "
+            "the parity of n.")  # fmt: skip
     return "Use n of a barrier is its phase n, and waits for the last bit of n: 0, 1, 0, 1."
 
 
@@ -304,20 +289,16 @@ def _is_bounded(wait):
 def patient_wait(wait):
     """wait(bar, parity): a device function that returns when the phase is over."""
     asks = _asks_of_an_impatient_run(wait)
-    require(
-        asks < 2 and not _is_bounded(wait),
-        f"It stops asking{f' after {asks} questions' if asks > 1 else ''}, and returns although the phase is "
-        "not over. try_wait may come back with 0 any number of times, there is no limit: loop until it says 1.",
-    )
+    require(asks < 2 and not _is_bounded(wait), "It stops "
+            f"asking{f' after {asks} questions' if asks > 1 else ''}, and returns although the phase is not "
+            "over. try_wait may come back with 0 any number of times, there is no limit: loop until it says 1.")
     data, out = np.arange(2 * WORDS, dtype=np.uint32), poison(2 * WORDS)
     built = copy_with(wait)
     for landing in ("earliest", "late", "random"):  # at the earliest: the first answer is 1
         run(built, 1, (data, out), engine="cpu", landing=landing, schedules=12, seed=1, timeout=1.5)
     require(np.array_equal(out, data), "The copy is not what was copied.")
-    return (
-        "Right in 37 schedules. In some of them try_wait gave up early and was asked again, in one of them "
-        f"{GIVES_UP} times."
-    )
+    return ("Right in 37 schedules. In some of them try_wait gave up early and was asked again, in one of them "
+        f"{GIVES_UP} times.")  # fmt: skip
 
 
 @exercise("Who calls an arrive on `full`, and how often, in one phase?")
@@ -366,28 +347,18 @@ def diagnose(**answers):
     for name, (use, parity, state, expected) in STUCK.items():
         got = choice(answers[name], ("arrivals", "bytes", "parity"))
         given = f"{name} is not {got!r}. "
-        require(
-            got in ("arrivals", "bytes", "parity"),
-            f"{name} = {got!r} is none of the three: write 'arrivals', 'bytes' or 'parity'.",
-        )
+        require(got in ("arrivals", "bytes", "parity"), f"{name} = {got!r} is none of the three: write "
+                "'arrivals', 'bytes' or 'parity'.")  # fmt: skip
         if got == expected:
             continue
         if expected == "parity":
-            raise Wrong(
-                given
-                + f"The phase of use {use} is phase {use}, and it is over: the barrier is in phase "
-                f"{state.phase}. wait({1 - parity}) would pass; wait({parity}) waits for the end of phase "
-                f"{state.phase}, which nobody has begun to fill."
-            )
-        require(
-            got != "parity",
-            given
-            + f"Use {use} is phase {use}, and its last bit is {parity}: the wait asks for the right phase.",
-        )
+            raise Wrong(given + f"The phase of use {use} is phase {use}, and it is over: the barrier is in "
+                        f"phase {state.phase}. wait({1 - parity}) would pass; wait({parity}) waits for the end "
+                        f"of phase {state.phase}, which nobody has begun to fill.")  # fmt: skip
+        require(got != "parity", given + f"Use {use} is phase {use}, and its last bit is {parity}: the wait "
+                "asks for the right phase.")  # fmt: skip
         if expected == "bytes":
             raise Wrong(given + "Nothing is pending; all arrivals have come. Look at the tx-count.")
         raise Wrong(given + "Its tx-count is 0. What does `pending` say?")
-    return (
-        "Read every report of a barrier like that: is it the phase that I mean, are arrivals pending, are "
-        "bytes missing?"
-    )
+    return ("Read every report of a barrier like that: is it the phase that I mean, are arrivals pending, are "
+        "bytes missing?")  # fmt: skip

@@ -130,34 +130,20 @@ def corner_weights(answer):
     """answer(fx, fy) -> ((top left, top right), (bottom left, bottom right))."""
     for fx, fy in ((0.25, 0.375), (0.125, 0.75), (0.0, 0.0), (1.0, 0.25)):
         got = np.asarray(value_of(answer, fx, fy), float)
-        require(
-            got.shape == (2, 2),
-            f"It has the shape {got.shape}; return two rows of two weights.",
-        )
+        require(got.shape == (2, 2), f"It has the shape {got.shape}; return two rows of two weights.")
         right = np.outer((1 - fy, fy), (1 - fx, fx))
         if np.allclose(got, right):
             continue
         given = f"For fx={fx}, fy={fy} it says {got.tolist()}. "
-        require(
-            not np.allclose(got, right.T),
-            given + "The right column of the first row is top right: fx goes across, fy goes down.",
-        )
-        require(
-            not np.allclose(got, right[::-1, ::-1]),
-            given
-            + "That gives the nearest pixel least. fx is the distance from the left column, so it is "
-            "the weight of the right one.",
-        )
+        require(not np.allclose(got, right.T), given + "The right column of the first row is top right: fx "
+                "goes across, fy goes down.")  # fmt: skip
+        require(not np.allclose(got, right[::-1, ::-1]), given + "That gives the nearest pixel least. fx is "
+                "the distance from the left column, so it is the weight of the right one.")  # fmt: skip
         for axis, side, starts in ((0, "row", "fy"), (1, "column", "fx")):
-            require(
-                not np.allclose(got, np.flip(right, axis)),
-                given + f"The two {side}s are exchanged: at {starts} = 0 the first {side} has everything.",
-            )
-        require(
-            abs(got.sum() - 1) < 1e-6,
-            given
-            + f"They sum to {got.sum():.3g}. Weights are shares of one: their sum has to be 1.",
-        )
+            require(not np.allclose(got, np.flip(right, axis)), given + f"The two {side}s are exchanged: at "
+                    f"{starts} = 0 the first {side} has everything.")  # fmt: skip
+        require(abs(got.sum() - 1) < 1e-6, given + f"They sum to {got.sum():.3g}. Weights are shares of one: "
+                "their sum has to be 1.")  # fmt: skip
         raise Wrong(given + "Their sum is 1, but they are not the areas in the picture: each is opposite its "
          "corner.")
     return "Each weight is a product of two shares, one across and one down, and all four sum to 1."
@@ -200,14 +186,10 @@ def attend(answer, corner_weights):
             continue
         for sentence, mistake in MISTAKES:
             require(relative_error(got, sum(_terms(*query, **mistake))) > 1e-6, sentence)
-        require(
-            relative_error(got, _terms(*query)[-1]) > 1e-6,
-            "It is what the last neighbour adds. `total` has to add them up.",
-        )
-        raise Wrong(
-            f"On random data it is off by {relative_error(got, right):.1g} of the result. Compare with the "
-            "formula: the sum over samples of attention weight, corner weight and pixel."
-        )
+        require(relative_error(got, _terms(*query)[-1]) > 1e-6, "It is what the last neighbour adds. `total` "
+                "has to add them up.")  # fmt: skip
+        raise Wrong(f"On random data it is off by {relative_error(got, right):.1g} of the result. Compare with "
+                    "the formula: the sum over samples of attention weight, corner weight and pixel.")
     return "It is the operator's definition, and agrees with numba_deform.reference."
 
 
@@ -286,31 +268,21 @@ def pixel(answer):
             exact = float(location) * size - 0.5
             right = math.floor(exact)
             got = value_of(answer, location, size)
-            require(
-                isinstance(got, tuple) and len(got) == 2,
-                f"It returns {got!r}, not a tuple (index, fraction).",
-            )
+            require(isinstance(got, tuple) and len(got) == 2, f"It returns {got!r}, not a tuple (index, "
+                    "fraction).")  # fmt: skip
             lower, fraction = int(got[0]), float(got[1])
             where = f"For location {float(location):.4f} on {size} pixels it says {lower} + {fraction:.4f}. "
-            require(
-                (lower, round(fraction, 3))
-                != (math.floor(exact + 0.5), round((exact + 0.5) % 1, 3))
-                or (exact + 0.5) % 1 < 1e-3,
-                where + "The half pixel is missing: centre 0 lies at 0.5.",
-            )
+            require((lower, round(fraction, 3)) != (math.floor(exact + 0.5), round((exact + 0.5) % 1, 3)) or (
+                    exact + 0.5) % 1 < 1e-3, where + "The half pixel is missing: centre 0 lies at 0.5.")
             half = location * np.float16(size) - np.float16(0.5)
             count += 1
             bad += lower != right or abs(fraction - (exact - right)) > 1e-4
             half_bad += lower == math.floor(half) and abs(fraction - (float(half) % 1)) < 1e-3
-    require(
-        bad == 0 or half_bad < count,
-        f"{bad} of {count} samples are off. The arithmetic is in fp16: an np.float16 times a Python number is "
-        "an np.float16 again. Convert the location first, then multiply.",
-    )
-    require(
-        bad == 0,
-        f"{bad} of {count} samples are off. The index is floor(location * size - 0.5), the fraction the rest.",
-    )
+    require(bad == 0 or half_bad < count, f"{bad} of {count} samples are off. The arithmetic is in fp16: an "
+            "np.float16 times a Python number is an np.float16 again. Convert the location first, then "
+            "multiply.")  # fmt: skip
+    require(bad == 0, f"{bad} of {count} samples are off. The index is floor(location * size - 0.5), the "
+            "fraction the rest.")  # fmt: skip
     return "Stored in fp16, computed in more bits: all 600 samples are in their tile, to 1/10000 of a pixel."
 
 
@@ -340,11 +312,8 @@ def skip(kernel, engine=None):
             ran = run(kernel, 1, (maps, locations, weights, out, wide, high), engine=where)
             error = relative_error(out, expected(image, locations, weights))
             if where == "cpu":
-                require(
-                    ran.report.copies <= near,
-                    f"The result may be right, but it loads {ran.report.copies} tiles where {near} would do: "
-                    "the tile of a sample far outside is all zeros.",
-                )
+                require(ran.report.copies <= near, f"The result may be right, but it loads {ran.report.copies} "
+                        f"tiles where {near} would do: the tile of a sample far outside is all zeros.")
             if error >= TOLERANCE["float16"]:
                 raise Wrong(f"The result is off by {error:.1g}: {_left_out(out, image, locations, weights)}")
     return "A sample outside costs an arrival and nothing else, and the result is the reference's."
@@ -393,11 +362,8 @@ def sass(load, announce, wait, taken_apart):
             continue
         for other, why in others.items():
             require(not got.startswith(other), f"{name} is not {other}. {why}")
-        require(
-            got != "SYNCS",
-            f"{name} = 'SYNCS' names all operations on mbarriers. Which of them is it? Take the word after "
-            "the dot too.",
-        )
+        require(got != "SYNCS", f"{name} = 'SYNCS' names all operations on mbarriers. Which of them is it? "
+                "Take the word after the dot too.")  # fmt: skip
         known = taken_apart is None or got.split(".")[0] in taken_apart.instructions
         absent = "" if known else ", which is not in this kernel"
         raise Wrong(

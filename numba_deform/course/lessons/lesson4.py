@@ -81,31 +81,18 @@ def use(answer):
             got, right = value_of(answer, i, stages), (i % stages, i // stages % 2)
             if got == right:
                 continue
-            require(
-                isinstance(got, tuple) and len(got) == 2,
-                f"For tile {i} it returns {got!r}, and not two numbers (stage, parity).",
-            )
+            require(isinstance(got, tuple) and len(got) == 2, f"For tile {i} it returns {got!r}, and not two "
+                    "numbers (stage, parity).")  # fmt: skip
             given = f"With stages={stages}, tile {i} gets stage {got[0]} and parity {got[1]}. "
             require(
                 got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}."
             )
-            require(
-                got[1] != i // stages,
-                given
-                + "Right, this is the lap around the ring. A wait names it by its lowest bit only.",
-            )
-            require(
-                got[1] != i % 2,
-                given
-                + "This bit flips with every tile. A stage's barrier completes a phase once a lap, "
-                "so the bit flips when the ring wraps.",
-            )
-            require(
-                got[1] != 1 - right[1] or i,
-                given
-                + "That is the other one: a fresh barrier is in phase 0, and the first tile completes "
-                "phase 0.",
-            )
+            require(got[1] != i // stages, given + "Right, this is the lap around the ring. A wait names it by "
+                    "its lowest bit only.")  # fmt: skip
+            require(got[1] != i % 2, given + "This bit flips with every tile. A stage's barrier completes a "
+                    "phase once a lap, so the bit flips when the ring wraps.")  # fmt: skip
+            require(got[1] != 1 - right[1] or i, given + "That is the other one: a fresh barrier is in phase "
+                    "0, and the first tile completes phase 0.")  # fmt: skip
             raise Wrong(given + f"That lap is number {i // stages}, if the first is number 0.")
     return "The stage is the remainder, the lap is the quotient, and the parity is the lap's lowest bit."
 
@@ -118,27 +105,17 @@ def stages_needed(answer):
     cases = ((600, 200), (600, 150), (610, 200), (100, 400), (1000, 90))
     answers = [value_of(answer, latency, work) for latency, work in cases]
     steps = [-(-latency // work) for latency, work in cases]  # tiles on their way
-    require(
-        answers != steps,
-        "So many steps of work do hide the latency. But while those tiles are in flight, one more is being "
-        "read, and it needs a stage too.",
-    )
-    require(
-        answers != [latency // work + 1 for latency, work in cases],
-        "For 610 cycles of latency and 200 of work it says 4. Then three steps of work, 600 cycles, have to "
-        "cover 610: ten cycles of waiting are left in every step. Round up.",
-    )
+    require(answers != steps, "So many steps of work do hide the latency. But while those tiles are in flight, "
+            "one more is being read, and it needs a stage too.")  # fmt: skip
+    require(answers != [latency // work + 1 for latency, work in cases], "For 610 cycles of latency and 200 of "
+            "work it says 4. Then three steps of work, 600 cycles, have to cover 610: ten cycles of waiting "
+            "are left in every step. Round up.")  # fmt: skip
     for (latency, work), got, ahead in zip(cases, answers, steps, strict=True):
         given = f"For a latency of {latency} and {work} cycles of work it says {got}. "
         require(got == int(got), given + "A ring has a whole number of stages: round up.")
-        require(
-            got == ahead + 1,
-            given + f"{ahead} tiles must be in flight while one more is being read.",
-        )
-    return (
-        "Enough tiles in flight to cover the latency, and one that is being read. A deeper ring would have "
-        "nothing left to hide."
-    )
+        require(got == ahead + 1, given + f"{ahead} tiles must be in flight while one more is being read.")
+    return ("Enough tiles in flight to cover the latency, and one that is being read. A deeper ring would have "
+        "nothing left to hide.")  # fmt: skip
 
 
 RING_FAULTS = {
@@ -188,30 +165,22 @@ def shared_ring(build, engine=None):
             why = "A wait of some threads says nothing to the others. Each thread that reads must have waited, "
             raise Wrong(fault_message(fault, why + "or have met one that has.")) from None
     names = " ".join(built.py_func.__code__.co_names).replace("mbarrier_arrive_expect", "")
-    require(
-        "release" in names or "mbarrier_arrive" in names,
-        "No rule is broken, but nobody arrives on the empty barriers: all threads meet at every tile, so that "
-        "no warp is ever ahead of the other. Let each thread release the stage, and thread 0 acquire it.",
-    )
+    require("release" in names or "mbarrier_arrive" in names, "No rule is broken, but nobody arrives on the "
+            "empty barriers: all threads meet at every tile, so that no warp is ever ahead of the other. Let "
+            "each thread release the stage, and thread 0 acquire it.")  # fmt: skip
     if engine == "gpu":
         sums(built, expected, data, engine=engine)
-    return (
-        "Acquire, commit, wait, release: all tiles arrive, none is overwritten early, in every "
-        "schedule that was tried."
-    )
+    return ("Acquire, commit, wait, release: all tiles arrive, none is overwritten early, in every schedule "
+        "that was tried.")  # fmt: skip
 
 
 def _who_is_missing(fault):
     """What a standstill of the shared ring has to do with its three calls; threads wait on full or on empty."""
     if fault.barrier.startswith("full"):
-        return (
-            "The full barrier of this stage waits for thread 0, which commits there. Before that it may wait "
-            "for an *empty* stage only: acquire(ring, ahead)."
-        )
-    return (
-        "The empty barrier expects an arrival of each of the 64 threads, in every lap: all of them release, in "
-        "the state `now`."
-    )
+        return ("The full barrier of this stage waits for thread 0, which commits there. Before that it may "
+            "wait for an *empty* stage only: acquire(ring, ahead).")  # fmt: skip
+    return ("The empty barrier expects an arrival of each of the 64 threads, in every lap: all of them "
+        "release, in the state `now`.")  # fmt: skip
 
 
 MEND_FAULTS = {
@@ -265,10 +234,8 @@ def mend(kernel, engine=None):
         require(not np.array_equal(out, others @ data), sentence)
     require(np.array_equal(out, weights @ data), "The weighted sum is not right yet.")
     for landing in ("late", "random"):
-        require(
-            np.array_equal(result("cpu", seed=1, schedules=8, landing=landing), weights @ data),
-            "The sum is right in the first schedule and wrong in others.",
-        )
+        require(np.array_equal(result("cpu", seed=1, schedules=8, landing=landing), weights @ data), "The sum "
+                "is right in the first schedule and wrong in others.")  # fmt: skip
     if engine == "gpu":
         require(np.array_equal(result(engine), weights @ data), "On the GPU the sum is wrong.")
     return (
@@ -290,19 +257,11 @@ def most_stages(answer):
             continue
         kept = 0, system, system + align
         alone = {(SM.shared - less) // each for less in kept for each in (stage, stage + barriers)}
-        require(
-            blocks == 1 or got not in alone,
-            given + f"That is for one block alone; here {blocks} of them share the SM.",
-        )
+        require(blocks == 1 or got not in alone, given + f"That is for one block alone; here {blocks} of them "
+                "share the SM.")  # fmt: skip
         taken = blocks * (got * (stage + barriers) + align + system)
-        require(
-            got <= right,
-            given
-            + f"{blocks} x ({got} x ({stage} + {barriers}) + {align} + {system}) = {taken} bytes are more than "
-            f"{SM.shared}: one block less would fit.",
-        )
-        raise Wrong(
-            given + f"There is room for {right}: the {SM.shared} bytes (228 x 1024) are those of an SM, for "
-            "all its blocks."
-        )
+        require(got <= right, given + f"{blocks} x ({got} x ({stage} + {barriers}) + {align} + {system}) = "
+                f"{taken} bytes are more than {SM.shared}: one block less would fit.")  # fmt: skip
+        raise Wrong(given + f"There is room for {right}: the {SM.shared} bytes (228 x 1024) are those of an "
+                    "SM, for all its blocks.")  # fmt: skip
     return "Three blocks with stages of 16 KB leave room for four. The fifth stage costs a whole block."

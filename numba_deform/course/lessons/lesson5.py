@@ -20,6 +20,7 @@ from .exercise import Wrong, choice, exercise, fault_message, refuse, require, u
 from .lesson4 import expected_sums
 from .results import results
 from .running import run
+from .whole_kernels import largest as largest
 
 LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64  # as in the notebook
 
@@ -47,10 +48,7 @@ def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
     arguments = data, out, items, marks, 0
     ran = run(kernel.with_marks(), grid, arguments, engine=engine, **simulated)
     wrong = np.flatnonzero((out != want).any(axis=1))
-    require(
-        not len(wrong),
-        f"The sums of item {wrong[0] if len(wrong) else 0} are not those of its tiles.",
-    )
+    require(not len(wrong), f"The sums of item {wrong[0] if len(wrong) else 0} are not those of its tiles.")
     where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
     return timeline.decode(marks, title, where, kernel.shared)
 
@@ -105,10 +103,8 @@ def counts(answer):
                 (True, f"Count again for {wrong}: the warps that arrive there in one lap, and the lanes of "
                  "each."),
             )  # fmt: skip
-    return (
-        "Full counts the producers' arrivals, and the bytes besides; empty counts the consumers'. A thread "
-        "with neither role is in neither count."
-    )
+    return ("Full counts the producers' arrivals, and the bytes besides; empty counts the consumers'. A thread "
+        "with neither role is in neither count.")  # fmt: skip
 
 
 @exercise(
@@ -182,18 +178,14 @@ def _why_not_given_back(fault, built):
 def producer_parity(answer):
     """answer(lap) -> the parity with which a producer awaits empty, a function that kernels may call."""
     laps = [value_of(answer, lap) for lap in range(6)]
-    require(
-        all(parity in (0, 1) for parity in laps),
-        f"In the laps 0 to 5 it says {laps}. A parity is one bit, 0 or 1.",
-    )
+    require(all(parity in (0, 1) for parity in laps), f"In the laps 0 to 5 it says {laps}. A parity is one "
+            "bit, 0 or 1.")  # fmt: skip
     data, out = random_words(7, LANES, seed=5), poison(LANES)
     run(_ring_with(answer), 1, (data, out), engine="cpu")
     require(np.array_equal(out, data.sum(axis=0)), "The sums are not those of the tiles.")
     require(laps == [1, 0, 1, 0, 1, 0], f"In the laps 0 to 5 it says {laps}.")
-    return (
-        "1, 0, 1, 0: always the opposite of the consumer's. The producer waits for the phase before its own "
-        "lap, and in lap 0 that is the one that a fresh barrier calls completed."
-    )
+    return ("1, 0, 1, 0: always the opposite of the consumer's. The producer waits for the phase before its "
+        "own lap, and in lap 0 that is the one that a fresh barrier calls completed.")  # fmt: skip
 
 
 def _ring_with(parity_of):
@@ -254,20 +246,11 @@ def bottleneck(answer):
             f"{got!r}. "
         )
         require(got in names, given + "The answer is one of 'producers', 'consumers' and 'copies'.")
-        require(
-            right != "copies",
-            given
-            + "Both wait most of their time. So neither of them is slow. The copies are: their latency, or a "
-            "full unit. More stages or larger boxes may help.",
-        )
-        require(
-            got != "copies",
-            given + "The copies are to blame only where both roles wait.",
-        )
-        require(
-            max(producer["issue"], consumer["compute"]) > 0.5,
-            given + "Work has several parts here, and no one of them is long. What tells is who *waits*.",
-        )
+        require(right != "copies", given + "Both wait most of their time. So neither of them is slow. The "
+                "copies are: their latency, or a full unit. More stages or larger boxes may help.")  # fmt: skip
+        require(got != "copies", given + "The copies are to blame only where both roles wait.")  # fmt: skip
+        require(max(producer["issue"], consumer["compute"]) > 0.5, given + "Work has several parts here, and "
+                "no one of them is long. What tells is who *waits*.")  # fmt: skip
         raise Wrong(given + "The one that waits is idle because of the other. Look for the role that never "
          "waits.")
     return "The bottleneck is the one that never waits; where both wait, it lies between them."
@@ -292,22 +275,12 @@ def forecast(answer):
         def is_(other, got=got):
             return abs(got - other) < 1e-6 * other
 
-        require(
-            not is_(issue / (producers * blocks)),
-            given
-            + "As if a producer did nothing but issue. A tile takes it all the cycles between two issues, "
-            "and these are only a share of them: divide by it.",
-        )
-        require(
-            not is_(issue / share / producers),
-            given + "That is one block; an SM holds several, and all their producers issue at once.",
-        )
-        require(
-            not is_(issue * share / (producers * blocks)),
-            given
-            + "Multiplied by the share it gets shorter. The time between two tiles is longer than the "
-            "issue alone.",
-        )
+        require(not is_(issue / (producers * blocks)), given + "As if a producer did nothing but issue. A tile "
+                "takes it all the cycles between two issues, and these are only a share of them: divide by it.")
+        require(not is_(issue / share / producers), given + "That is one block; an SM holds several, and all "
+                "their producers issue at once.")  # fmt: skip
+        require(not is_(issue * share / (producers * blocks)), given + "Multiplied by the share it gets "
+                "shorter. The time between two tiles is longer than the issue alone.")  # fmt: skip
         require(abs(got - right) >= 1 or got != int(got), given + "That is rounded. Keep the fraction of a "
          "cycle.")
         raise Wrong(

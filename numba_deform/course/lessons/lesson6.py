@@ -65,10 +65,8 @@ def _mended(kernel, fresh, explain, engine=None):
             sentence = "" if isinstance(fault, faults.NotCompiled) else explain(fault)
             raise Wrong(fault_message(fault, sentence)) from None
         wrong = launch.wrong()
-        require(
-            not wrong,
-            f"No rule is broken, but {wrong} of {launch.out.size} numbers are wrong. {explain(None)}",
-        )
+        require(not wrong, f"No rule is broken, but {wrong} of {launch.out.size} numbers are wrong. "
+                f"{explain(None)}")  # fmt: skip
         runs += SCHEDULES
     if engine == "gpu":
         launch = fresh()
@@ -93,31 +91,18 @@ def standstill(producer, consumers, tiles):
             word in ("full", "empty"),
             f'{name} = {word!r}: there are two kinds of barriers, "full" and "empty".',
         )
-    require(
-        producer == "empty",
-        "The producer never waits on full. It waits for empty stages (line B) and fills them.",
-    )
-    require(
-        consumers == "full",
-        "The consumers never wait on empty: they arrive there (line D). They wait for full stages (C).",
-    )
-    require(
-        tiles != 0,
-        "Some tiles do get through: a fresh empty barrier lets parity 1 pass at once, so the first round "
-        "needs no arrival on it.",
-    )
-    require(
-        tiles != ITEMS,
-        f"If all {ITEMS} tiles were added, the kernel would have ended. Who gives a stage back?",
-    )
-    require(
-        tiles == 2,
-        f"{tiles} is not it. Tiles pass until the producer needs a stage a second time: count the stages.",
-    )
-    return (
-        "One tile for each stage, and then a circle: the producer waits for an empty stage, and the "
-        "consumers wait for the tile that it would bring."
-    )
+    require(producer == "empty", "The producer never waits on full. It waits for empty stages (line B) and "
+            "fills them.")  # fmt: skip
+    require(consumers == "full", "The consumers never wait on empty: they arrive there (line D). They wait for "
+            "full stages (C).")  # fmt: skip
+    require(tiles != 0, "Some tiles do get through: a fresh empty barrier lets parity 1 pass at once, so the "
+            "first round needs no arrival on it.")  # fmt: skip
+    require(tiles != ITEMS, f"If all {ITEMS} tiles were added, the kernel would have ended. Who gives a stage "
+            "back?")  # fmt: skip
+    require(tiles == 2, f"{tiles} is not it. Tiles pass until the producer needs a stage a second time: count "
+            "the stages.")  # fmt: skip
+    return ("One tile for each stage, and then a circle: the producer waits for an empty stage, and the "
+        "consumers wait for the tile that it would bring.")  # fmt: skip
 
 
 def _count_of(fault):
@@ -134,20 +119,14 @@ def arrivals(empty, build, engine=None):
 
     def explain(fault):
         if empty < READERS // LANES:
-            return (
-                "That is too few: the first warp's arrival ends the phase alone, and the stage would be "
-                "refilled while the other warp still reads it."
-            )
-        return (
-            f"{_count_of(fault)}That is more than ever arrive. Count the threads that execute line D, "
-            "not those that read; and the producer does not arrive on empty."
-        )
+            return ("That is too few: the first warp's arrival ends the phase alone, and the stage would be "
+                "refilled while the other warp still reads it.")  # fmt: skip
+        return (f"{_count_of(fault)}That is more than ever arrive. Count the threads that execute line D, not "
+            "those that read; and the producer does not arrive on empty.")  # fmt: skip
 
     runs = _mended(build(empty), lambda: _tiles(ITEMS, READERS), explain, engine)
-    return (
-        f"Two warps read, and one lane of each arrives, so 2. {runs} runs on the CPU engine are clean, in "
-        "three ways of landing."
-    )
+    return (f"Two warps read, and one lane of each arrives, so 2. {runs} runs on the CPU engine are clean, in "
+        "three ways of landing.")  # fmt: skip
 
 
 # --- 2: a race ------------------------------------------------------------------------------------
@@ -157,33 +136,17 @@ def race(lines, later):
     words = re.sub("[A-Z]{3,}", "", str(lines).upper())  # as in "lines B and D"
     letters = "".join(sorted(set(re.findall("[A-D]", words))))
     require(len(letters) == 2, f"lines = {lines!r}: give the letters of *two* of the lines A to D.")
-    require(
-        letters != "CD",
-        "C waits for the bytes that D reads: the full barrier puts these two in order.",
-    )
-    require(
-        "A" not in letters,
-        "A touches only the barrier, and barriers may be used by all at once. Look for the tile's bytes.",
-    )
-    require(
-        letters != "BC",
-        "C touches only the barrier. Who reads the bytes that the copy of B overwrites?",
-    )
+    require(letters != "CD", "C waits for the bytes that D reads: the full barrier puts these two in order.")
+    require("A" not in letters, "A touches only the barrier, and barriers may be used by all at once. Look for "
+            "the tile's bytes.")  # fmt: skip
+    require(letters != "BC", "C touches only the barrier. Who reads the bytes that the copy of B overwrites?")
     later = number(later, "number of iterations", "later")
-    require(
-        later != 2,
-        "Tile i + 2 lies where tile i was, that is right. But it is asked for one ahead, before tile "
-        "i + 1 is even waited for.",
-    )
-    require(
-        later != 0,
-        "In its own iteration B asks for the *other* stage: tile i + 1, while D reads tile i.",
-    )
+    require(later != 2, "Tile i + 2 lies where tile i was, that is right. But it is asked for one ahead, "
+            "before tile i + 1 is even waited for.")  # fmt: skip
+    require(later != 0, "In its own iteration B asks for the *other* stage: tile i + 1, while D reads tile i.")
     require(later == 1, f"{later} iterations later is not it: when is tile i + 2 asked for?")
-    return (
-        "In iteration i + 1 lane 0 asks for tile i + 2, into the stage of tile i. Lane 0 itself has "
-        "read tile i by then. Nothing says that the 31 others have."
-    )
+    return ("In iteration i + 1 lane 0 asks for tile i + 2, into the stage of tile i. Lane 0 itself has read "
+        "tile i by then. Nothing says that the 31 others have.")  # fmt: skip
 
 
 @exercise("What makes lanes of one warp wait for each other?")
@@ -212,10 +175,8 @@ def warp_sync(kernel, engine=None):
         ) if holds)  # fmt: skip
 
     runs = _mended(kernel, lambda: _tiles(ITEMS, LANES), explain, engine)
-    return (
-        f"After it lane 0 knows that all lanes are past their read. No barrier in memory is "
-        f"needed, since readers and loader are one warp. {runs} runs are clean."
-    )
+    return ("After it lane 0 knows that all lanes are past their read. No barrier in memory is needed, since "
+        f"readers and loader are one warp. {runs} runs are clean.")  # fmt: skip
 
 
 # --- 3: the tail ----------------------------------------------------------------------------------
@@ -233,24 +194,14 @@ def tail(hangs):
     require(isinstance(hangs, (tuple, set)), "Write a list of numbers, like [64, 200].")
     hangs = {number(each, "number of queries") for each in hangs}
     require(hangs <= {64, 96, 128, 200}, f"Choose among 64, 96, 128 and 200: {sorted(hangs)} has others.")
-    require(
-        not hangs & {64, 128},
-        "64 and 128 queries fill their blocks to the last thread: all arrive, and nothing hangs.",
-    )
-    require(
-        hangs != {200},
-        "200 does hang, and 96 does too: one warp of its second block leaves as a whole, but it is "
-        "threads that the barrier counts.",
-    )
-    require(
-        hangs != {96},
-        "96 does hang, and 200 does too: its fourth block has 8 queries for 64 threads.",
-    )
+    require(not hangs & {64, 128}, "64 and 128 queries fill their blocks to the last thread: all arrive, and "
+            "nothing hangs.")  # fmt: skip
+    require(hangs != {200}, "200 does hang, and 96 does too: one warp of its second block leaves as a whole, "
+            "but it is threads that the barrier counts.")  # fmt: skip
+    require(hangs != {96}, "96 does hang, and 200 does too: its fourth block has 8 queries for 64 threads.")
     require(hangs, "At least one of them hangs: look at the last block of each launch.")
-    return (
-        "The last block of each has threads without a query. They leave, and the barrier still expects "
-        "them."
-    )
+    return ("The last block of each has threads without a query. They leave, and the barrier still expects "
+        "them.")  # fmt: skip
 
 
 @exercise("How many rounds does a thread with a query need? And one without?")
@@ -266,18 +217,14 @@ def rounds(kernel, engine=None):
             return f"All {THREADS} threads have a query here, and some of them stay away from a round."
         if "phase 0" in (fault.state or ""):
             return "It is the same fault in other words: threads without a query do not come to the barrier."
-        return (
-            "All threads come to the first round, and some of them stay away from a later one. The barrier "
-            "expects all 64 in *every* phase."
-        )
+        return ("All threads come to the first round, and some of them stay away from a later one. The barrier "
+            "expects all 64 in *every* phase.")  # fmt: skip
 
     runs = 0
     for queries in (THREADS, 96, 200):
         runs += _mended(kernel, lambda queries=queries: _queries(queries), explain, engine)
-    return (
-        f"Every thread makes every round; only loading and storing depend on having a query. {runs} runs "
-        "with 64, 96 and 200 queries are clean."
-    )
+    return (f"Every thread makes every round; only loading and storing depend on having a query. {runs} runs "
+        "with 64, 96 and 200 queries are clean.")  # fmt: skip
 
 
 # --- 4: one order of many -------------------------------------------------------------------------
@@ -289,16 +236,10 @@ def order(place):
     """place: where the consumer's look D has to fall for the kernel to be wrong."""
     place = choice(place, PLACES)
     require(place in PLACES, f"{place!r} is not one of {', '.join(map(repr, PLACES))}.")
-    require(
-        place != "before A",
-        "Before A the flag is EMPTY. The consumer sees it, leaves the box alone and fetches the number "
-        "itself.",
-    )
-    require(
-        place != "after C",
-        "After C the flag is READY. It was set with release and is read with acquire, so the number is "
-        "there.",
-    )
+    require(place != "before A", "Before A the flag is EMPTY. The consumer sees it, leaves the box alone and "
+            "fetches the number itself.")  # fmt: skip
+    require(place != "after C", "After C the flag is READY. It was set with release and is read with acquire, "
+            "so the number is there.")  # fmt: skip
     return "Between A and C the flag is not EMPTY any more, and the number is not there yet."
 
 
@@ -316,24 +257,14 @@ def ready(kernel):
             when = "also" if out[1] else "just when it must not be:"
             why = f"The box is taken {when} before the producer has finished."
         raise Wrong(fault_message(fault, why)) from None
-    require(
-        out[0] == data[0],
-        "No rule is broken, but the number that the consumer writes is not the one that was sent.",
-    )
-    require(
-        tried.results > 1 or not out[1],
-        "The numbers are right, and yet it waits: in every order the consumer takes the number from the box. "
-        "It is to look at the flag once, and to go on.",
-    )
-    require(
-        tried.results > 1,
-        f"No order of the events breaks a rule ({tried.schedules} were tried), but in none of them does the "
-        "consumer take the number from the box. So it is of no use.",
-    )
-    return (
-        f"Complete: there are only {tried.schedules} schedules. None breaks a rule, and in some the consumer "
-        "finds the number in the box. That is a proof for this kernel, not a sample."
-    )
+    require(out[0] == data[0], "No rule is broken, but the number that the consumer writes is not the one that "
+            "was sent.")  # fmt: skip
+    require(tried.results > 1 or not out[1], "The numbers are right, and yet it waits: in every order the "
+            "consumer takes the number from the box. It is to look at the flag once, and to go on.")
+    require(tried.results > 1, f"No order of the events breaks a rule ({tried.schedules} were tried), but in "
+            "none of them does the consumer take the number from the box. So it is of no use.")  # fmt: skip
+    return (f"Complete: there are only {tried.schedules} schedules. None breaks a rule, and in some the "
+        "consumer finds the number in the box. That is a proof for this kernel, not a sample.")  # fmt: skip
 
 
 # --- 5: nobody notices ----------------------------------------------------------------------------
@@ -356,19 +287,12 @@ def notice(who):
     odd = [name for name in who if name not in names]
     require(not odd, f"The names are numbers, {', '.join(TOOLS)} and CPU engine. {odd[:1]} is none of them.")
     who = set(who)
-    require(
-        "numbers" not in who,
-        "On the H200 all numbers were right, by luck: the writes had reached shared memory in time.",
-    )
-    require(
-        "racecheck" not in who,
-        "racecheck says nothing: a syncwarp stands between the lanes' writes and lane 0, and it does not "
-        "follow how the copy engine sees memory.",
-    )
-    require(
-        not who & {"memcheck", "synccheck", "initcheck"},
-        "Addresses, barriers and initialisation are all in order here, so these three have nothing to say.",
-    )
+    require("numbers" not in who, "On the H200 all numbers were right, by luck: the writes had reached shared "
+            "memory in time.")  # fmt: skip
+    require("racecheck" not in who, "racecheck says nothing: a syncwarp stands between the lanes' writes and "
+            "lane 0, and it does not follow how the copy engine sees memory.")  # fmt: skip
+    require(not who & {"memcheck", "synccheck", "initcheck"}, "Addresses, barriers and initialisation are all "
+            "in order here, so these three have nothing to say.")  # fmt: skip
     require(who == truth, "Somebody does notice: the next cell asks it.")
     return "Only the CPU engine does, since it keeps for each byte whether its writer has passed a fence."
 
@@ -420,13 +344,9 @@ def proxy_fence(kernel, engine=None):
             if any(name in of for of in names):
                 return sentence
         what = "This orders" if ORDERS & set(names) else "No fence is there yet. The syncwarp only orders"
-        return (
-            f"{what} ordinary accesses among themselves. The copy engine looks through another proxy, "
-            "which only fence_proxy_async reaches."
-        )
+        return (f"{what} ordinary accesses among themselves. The copy engine looks through another proxy, "
+            "which only fence_proxy_async reaches.")  # fmt: skip
 
     runs = _mended(kernel, fresh, explain, engine)
-    return (
-        "Write, then the fence in every thread that wrote, then meet, then one thread issues the copy. (Behind "
-        f"the meeting, a fence in that thread would do as well.) {runs} runs are clean."
-    )
+    return ("Write, then the fence in every thread that wrote, then meet, then one thread issues the copy. "
+        f"(Behind the meeting, a fence in that thread would do as well.) {runs} runs are clean.")  # fmt: skip

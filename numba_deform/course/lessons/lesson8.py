@@ -122,22 +122,14 @@ def layout(answer):
         shared = answer(stages, warps)
         given = f"With {stages} stages and {warps} warps "
         require(isinstance(shared, Shared), given + f"it returns {shared!r}, and not an nd.Shared.")
-        require(
-            shared.ring.stages == stages,
-            given + f"each ring has {shared.ring.stages} stages: the stages come first, then the warps.",
-        )
-        require(
-            shared.barrier_bytes == 8 * stages * warps,
-            given + f"there are {shared.barrier_bytes // 8} barriers; there must be one for each stage of "
-            "each warp.",
-        )
+        require(shared.ring.stages == stages, given + f"each ring has {shared.ring.stages} stages: the stages "
+                "come first, then the warps.")  # fmt: skip
+        require(shared.barrier_bytes == 8 * stages * warps, given + f"there are {shared.barrier_bytes // 8} "
+                "barriers; there must be one for each stage of each warp.")  # fmt: skip
         tiles = shared.tiles
-        require(
-            tiles.stride == TILE_BYTES,
-            given + f"`shared.tiles.at(1)` lies {tiles.stride} bytes behind `at(0)`. It must be one tile "
-            "further, "
-            f"{TILE_BYTES} bytes, since `ring.slot` counts the stages of all warps in one row.",
-        )
+        require(tiles.stride == TILE_BYTES, given + f"`shared.tiles.at(1)` lies {tiles.stride} bytes behind "
+                f"`at(0)`. It must be one tile further, {TILE_BYTES} bytes, since `ring.slot` counts the "
+                "stages of all warps in one row.")  # fmt: skip
         count = tiles.nbytes // TILE_BYTES
         if count != stages * warps:
             given += f"there are {count} tiles, "
@@ -201,11 +193,8 @@ def prefetch(answer, engine=None):
 
     hint = "So other tiles are added up than those of steps 0, 1, 2, ..: which one is asked for in which step?"
     _check_all(make, engine, hint, stages=(1, 4), steps=(STEPS, 2))
-    return (
-        "The prologue fills the ring but for one stage, each step asks for the tile that is `stages - 1` "
-        "ahead, and "
-        "what is asked for is waited for. Right with 1 and with 4 stages, for 12 tiles and for 2."
-    )
+    return ("The prologue fills the ring but for one stage, each step asks for the tile that is `stages - 1` "
+        "ahead, and what is asked for is waited for. Right with 1 and with 4 stages, for 12 tiles and for 2.")
 
 
 @exercise("Print the cycles for 1, 2, 3, .. stages. From which on does one more bring nothing?")
@@ -217,17 +206,12 @@ def depth(answer):
     tried = filter(None, (answer - 1, answer, deeper))
     taken = {stages: cycles(trace(pipeline(stages), "", "cpu")) for stages in tried}
     more, less = taken[deeper], taken.get(answer - 1)
-    require(
-        more > 0.98 * taken[answer],
-        f"With stages = {answer} it takes {taken[answer]} cycles, and with {deeper} only {more}: there is more "
-        "to gain.",
-    )
+    require(more > 0.98 * taken[answer], f"With stages = {answer} it takes {taken[answer]} cycles, and with "
+            f"{deeper} only {more}: there is more to gain.")  # fmt: skip
     if less is not None and less < 1.02 * taken[answer]:
         raise Wrong(f"With {answer - 1} stages it takes {less} cycles, and with {answer} still "
         f"{taken[answer]}. The "
                     "last stage is memory for nothing.")  # fmt: skip
-    return (
-        "With so many tiles under way the copies themselves take turns: look at the orange bars, where a warp "
-        "waits until it may ask. A deeper ring cannot help there. On a GPU the number may differ: what "
-        "counts is measured."
-    )
+    return ("With so many tiles under way the copies themselves take turns: look at the orange bars, where a "
+        "warp waits until it may ask. A deeper ring cannot help there. On a GPU the number may differ: what "
+        "counts is measured.")  # fmt: skip

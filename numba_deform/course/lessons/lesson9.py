@@ -112,38 +112,26 @@ def refuse(answer):
         require(error is None, f"It refuses {given} ({error}). {sentence}")
     for constants, field, why in REFUSED:
         error, given = _raised(answer, constants), _shown(constants)
-        require(
-            not isinstance(error, Returned),
-            f"For {given} it returns {error}, and nobody looks at what it returns: `raise` it.",
-        )
+        require(not isinstance(error, Returned), f"For {given} it returns {error}, and nobody looks at what it "
+                "returns: `raise` it.")  # fmt: skip
         require(error is not None, f"It lets {given} pass: {why}.")
         _require_verdict(error, given)
-        require(
-            isinstance(error, ConfigError),
-            f"For {given} it raises {type(error).__name__}: {error}. A ConfigError tells field, value and "
-            "rule apart, and the command line shows it without a traceback.",
-        )
-        require(
-            error.field == field,
-            f"For {given} it blames {error.field!r}; what the caller has to change is {field!r}: {why}.",
-        )
-        require(
-            len(str(error.rule).split()) >= 3,
-            f"For {given} the rule is {error.rule!r}. Say it in words: what would be allowed?",
-        )
-    return (
-        "Every limit is told with its field, and nothing is refused that works. Nobody who calls the "
-        "variant will meet a hang."
-    )
+        require(isinstance(error, ConfigError), f"For {given} it raises {type(error).__name__}: {error}. A "
+                "ConfigError tells field, value and rule apart, and the command line shows it without a "
+                "traceback.")  # fmt: skip
+        require(error.field == field, f"For {given} it blames {error.field!r}; what the caller has to change "
+                f"is {field!r}: {why}.")  # fmt: skip
+        require(len(str(error.rule).split()) >= 3, f"For {given} the rule is {error.rule!r}. Say it in words: "
+                "what would be allowed?")  # fmt: skip
+    return ("Every limit is told with its field, and nothing is refused that works. Nobody who calls the "
+        "variant will meet a hang.")  # fmt: skip
 
 
 def _require_verdict(error, given):
     """Neither a yes nor a no: the function itself has gone wrong, whatever it was given."""
-    require(
-        error is None or isinstance(error, (ValueError, AssertionError)),
-        f"For {given} it neither refuses nor allows: it stops by a mistake of its own, "
-        f"{type(error).__name__}: {error}. A caller would take that for a fault of the package.",
-    )
+    require(error is None or isinstance(error, (ValueError, AssertionError)), f"For {given} it neither refuses "
+            f"nor allows: it stops by a mistake of its own, {type(error).__name__}: {error}. A caller would "
+            "take that for a fault of the package.")  # fmt: skip
 
 
 def _shown(c):
@@ -170,10 +158,8 @@ def turn(answer):
         for n in range(6):
             for level in range(levels):
                 _check_turn(value_of(answer, n, level, levels, stages), n, level, levels, stages)
-    return (
-        "Use number u = n * levels + level goes into stage u % stages, and the parity flips each time "
-        "the ring wraps. Rows do not matter to a barrier."
-    )
+    return ("Use number u = n * levels + level goes into stage u % stages, and the parity flips each time the "
+        "ring wraps. Rows do not matter to a barrier.")  # fmt: skip
 
 
 def _check_turn(got, n, level, levels, stages):
@@ -183,33 +169,18 @@ def _check_turn(got, n, level, levels, stages):
     if tuple(got) == expected:
         return
     given = f"Row {n}, level {level} of {levels}, {stages} stages: it says {tuple(got)}. "
-    require(
-        n == 0 or tuple(got) != (level % stages, level // stages % 2),
-        given
-        + "That starts from the beginning with every row. The barriers do not: nobody has initialised "
-        "them again, and their phases go on.",
-    )
-    require(
-        got[0] != expected[0] or got[1] != use % 2,
-        given
-        + "The stage is right, but the parity flips with every use. A barrier is used only every "
-        f"{stages} uses of the ring: its parity flips when the ring wraps.",
-    )
-    require(
-        got[0] != expected[0] or got[1] != n % 2,
-        given
-        + "The stage is right, but the parity flips with every row. Only if a row had as many levels as "
-        "the ring has stages would that be the same.",
-    )
-    require(
-        got[0] == expected[0],
-        given
-        + f"Before this level the ring was used {use} times, so it is the turn of stage {expected[0]}.",
-    )
-    raise Wrong(
-        given
-        + f"The stage is right. It was used {use // stages} times before, which is what the parity counts."
-    )
+    require(n == 0 or tuple(got) != (level % stages, level // stages % 2), given + "That starts from the "
+            "beginning with every row. The barriers do not: nobody has initialised them again, and their "
+            "phases go on.")  # fmt: skip
+    require(got[0] != expected[0] or got[1] != use % 2, given + "The stage is right, but the parity flips with "
+            f"every use. A barrier is used only every {stages} uses of the ring: its parity flips when the "
+            "ring wraps.")  # fmt: skip
+    require(got[0] != expected[0] or got[1] != n % 2, given + "The stage is right, but the parity flips with "
+            "every row. Only if a row had as many levels as the ring has stages would that be the same.")
+    require(got[0] == expected[0], given + f"Before this level the ring was used {use} times, so it is the "
+            f"turn of stage {expected[0]}.")  # fmt: skip
+    raise Wrong(given + f"The stage is right. It was used {use // stages} times before, which is what the "
+                "parity counts.")  # fmt: skip
 
 
 # --- runs_on --------------------------------------------------------------------------------------
@@ -238,24 +209,18 @@ def runs_on(answer, engine=None):
                 _check_run("cpu", options, warps=2, stages=stages)
         if engine == "gpu":
             _check_run("gpu", None, warps=2, stages=2, debug=True)  # a hang would end in a report
-    return (
-        "The ring runs on from row to row and ends empty: the condition asks whether the item exists to which "
-        "the level belongs. Right with 1, 2 and 4 stages, in all landing modes."
-    )
+    return ("The ring runs on from row to row and ends empty: the condition asks whether the item exists to "
+        "which the level belongs. Right with 1, 2 and 4 stages, in all landing modes.")  # fmt: skip
 
 
 def _check_run(engine, options, **parameters):
     plan = plan_operator(ROWS.generate(3), "runs-on", engine, **parameters)
     result = run_plan(plan, repeats=1, simulate_options=options)
     where = " ".join(f"{name}={value}" for name, value in parameters.items())
-    require(
-        not result.unwritten,
-        f"With {where} {result.unwritten} numbers of the output are never written: a row is left out.",
-    )
-    require(
-        result.passed,
-        f"With {where} the output is off by {result.error:.2g}: tiles of another row or level are added up.",
-    )
+    require(not result.unwritten, f"With {where} {result.unwritten} numbers of the output are never written: a "
+            "row is left out.")  # fmt: skip
+    require(result.passed, f"With {where} the output is off by {result.error:.2g}: tiles of another row or "
+            "level are added up.")  # fmt: skip
 
 
 # --- entry ----------------------------------------------------------------------------------------
@@ -265,39 +230,20 @@ def entry(blocks, capability, fetch):
     for there, fit in ((1000, 264), (40, 264), (529, 264)):
         got = value_of(blocks, there, fit)
         given = f"For {there} items on a GPU that holds {fit} blocks it gives {got!r} blocks. "
-        require(
-            got != fit or there >= fit,
-            given + "Some find no item, and their prologue asks for the tiles of a row that is not there.",
-        )
-        require(
-            got != there or there <= fit,
-            given + "Each has a single item, so no ring ever runs on to a second one.",
-        )
+        require(got != fit or there >= fit, given + "Some find no item, and their prologue asks for the tiles "
+                "of a row that is not there.")  # fmt: skip
+        require(got != there or there <= fit, given + "Each has a single item, so no ring ever runs on to a "
+                "second one.")  # fmt: skip
         require(got == min(fit, there), given + f"It should be {min(fit, there)}.")
-    require(
-        isinstance(capability, tuple) and len(capability) == 2,
-        f"capability={capability!r} must be two numbers, as (9, 0): a GPU of version 9.0.",
-    )
-    require(
-        capability >= HOPPER,
-        f"capability={capability}: GPUs of that age have no TMA and no mbarrier that counts bytes. A call on "
-        "one of them would fail in the compiler instead of with a sentence.",
-    )
-    require(
-        capability == HOPPER,
-        f"capability={capability} shuts out GPUs that can run it: TMA came with 9.0.",
-    )
-    require(
-        fetch != "shared",
-        "fetch='shared' is for many tiles that one copy brings. Here every tile has an instruction of its own, "
-        "and bench would hold the kernel against the wrong ceiling.",
-    )
+    require(isinstance(capability, tuple) and len(capability) == 2, f"capability={capability!r} must be two "
+            "numbers, as (9, 0): a GPU of version 9.0.")  # fmt: skip
+    require(capability >= HOPPER, f"capability={capability}: GPUs of that age have no TMA and no mbarrier that "
+            "counts bytes. A call on one of them would fail in the compiler instead of with a sentence.")
+    require(capability == HOPPER, f"capability={capability} shuts out GPUs that can run it: TMA came with 9.0.")
+    require(fetch != "shared", "fetch='shared' is for many tiles that one copy brings. Here every tile has an "
+            "instruction of its own, and bench would hold the kernel against the wrong ceiling.")  # fmt: skip
     require(fetch in ("l1", "tma", "shared"), f"fetch={fetch!r} is none of 'l1', 'tma' and 'shared'.")
-    require(
-        fetch == "tma",
-        f"fetch={fetch!r}: how do tiles come here? bench compares with the ceiling of that way.",
-    )
-    return (
-        "As many blocks as fit, at most one for each item; a Hopper GPU; and the ceiling of one TMA "
-        "instruction a tile."
-    )
+    require(fetch == "tma", f"fetch={fetch!r}: how do tiles come here? bench compares with the ceiling of that "
+            "way.")  # fmt: skip
+    return ("As many blocks as fit, at most one for each item; a Hopper GPU; and the ceiling of one TMA "
+        "instruction a tile.")  # fmt: skip
