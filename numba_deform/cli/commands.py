@@ -130,6 +130,7 @@ command(
     Key("arch", TEXT, "the GPU that the program finds and Triton compiles for: sm_100a; default sm_90a"),
     Key("suppress", TEXT, "a file of lines RULE FILE:LINE, both patterns: faults that do not count"),
     Key("json", TEXT, "the JSON file to write"), Key("junit", TEXT, "the XML file to write, as JUnit's"),
+    Key("sarif", TEXT, "the SARIF file to write, which GitHub shows on the lines of a change"),
     program=True,
 )  # fmt: skip
 command("variants", "tools:variants", "no", "list the kernels with their parameters", keys.LOAD)
