@@ -1,13 +1,14 @@
 """What a :class:`session.Session` has found as SARIF 2.1.0, which GitHub shows on the lines of a change."""
 
 import json
+import sys
 from pathlib import Path
 from urllib.parse import quote
 
-from .. import __version__
 from .summary import fault_text, last_line, write_json, write_junit
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+PACKAGE = __package__.partition(".")[0]
 BASE = "%SRCROOT%"  # GitHub's name
 
 
@@ -24,7 +25,7 @@ def as_sarif(session, status):
         kinds.setdefault(type(finding.fault).__name__, finding.fault)
     told = ({"level": "note", "message": {"text": line}} for line in last_line(session).splitlines())
     run = {
-        "tool": {"driver": {"name": "numba_deform", "version": __version__,
+        "tool": {"driver": {"name": PACKAGE, "version": sys.modules[PACKAGE].__version__,
                             "rules": [_rule(*kind) for kind in kinds.items()]}},
         "originalUriBaseIds": {BASE: {"uri": f"{root.as_uri()}/"}},
         "invocations": [{"executionSuccessful": status in (0, 1), "exitCode": status,
