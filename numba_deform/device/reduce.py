@@ -12,28 +12,11 @@ operand on; ``dec`` goes down by one, and to the operand from 0 or from above it
 of its map.
 """
 
-import inspect
-import textwrap
 from collections.abc import Callable
 
-from .ptx import cpu, i32, intrinsic, u32, u64, void
+from .ptx import From3, five, i32, tabled, u32, u64
 
 _AS = "As ``cp_reduce_async_bulk_add_u32``."
-
-
-def _intrinsic(name, parameters, kinds, text, act):
-    """The intrinsic of that name, with ``text`` as its documentation; ``act`` is what a thread does."""
-    signature = inspect.Signature(
-        [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in parameters]
-    )
-
-    def reduction(*args, **named):
-        act(cpu(), *signature.bind(*args, **named).args)
-
-    reduction.__signature__, reduction.__name__, reduction.__qualname__ = signature, name, name
-    reduction.__code__ = reduction.__code__.replace(co_name=name)  # which ``cpu`` tells
-    reduction.__doc__ = textwrap.fill(text, 106)
-    return intrinsic(void(*kinds))(reduction)
 
 
 def _bulk(ending, does, elements, more=_AS) -> Callable[[int, int, int], None]:
@@ -42,8 +25,8 @@ def _bulk(ending, does, elements, more=_AS) -> Callable[[int, int, int], None]:
     exact = ".noftz" * (operation == "add" and kind in ("f16", "bf16"))
     does = does.format(f"``bytes`` bytes of {elements}")
     text = f"``cp.reduce.async.bulk.{operation}{exact}.{kind}``: {does}. "
-    return _intrinsic(
-        f"cp_reduce_async_bulk_{ending}", ("dst", "src", "bytes"), (u64, u32, u32),
+    return tabled(
+        __name__, f"cp_reduce_async_bulk_{ending}", ("dst", "src", "bytes"), (u64, u32, u32),
         f"{text}{more} PTX ISA 9.7.9.25.4.2.",
         lambda thread, dst, src, bytes: thread.bulk_store(dst, src, bytes, operation, kind),
     )  # fmt: skip
@@ -83,15 +66,9 @@ cp_reduce_async_bulk_or_b64 = _bulk("or_b64", "ORs " + _INTO, "64-bit words")
 cp_reduce_async_bulk_xor_b32 = _bulk("xor_b32", "XORs " + _INTO, "32-bit words")
 cp_reduce_async_bulk_xor_b64 = _bulk("xor_b64", "XORs " + _INTO, "64-bit words")
 
+
 # The same of tensors: those of rank 2 to 5 differ from rank 1 in the number of coordinates alone.
-_Ranks = tuple[
-    Callable[[int, int, int], None], Callable[[int, int, int, int], None],
-    Callable[[int, int, int, int, int], None], Callable[[int, int, int, int, int, int], None],
-    Callable[[int, int, int, int, int, int, int], None],
-]  # fmt: skip
-
-
-def _tensor(operation, does, elements) -> _Ranks:
+def _tensor(operation, does, elements) -> From3:
     """``cp_reduce_async_bulk_tensor_{rank}d_{operation}`` of rank 1 to 5. ``does``: what it does with the
     box and the tensor; ``elements``: the tensor's, in words."""
     name = f"cp_reduce_async_bulk_tensor_{{}}d_{operation}"
@@ -108,10 +85,9 @@ def _tensor(operation, does, elements) -> _Ranks:
         text += first if rank == 1 else f"As ``{name.format(1)}``."
         names = ("map", *(f"c{i}" for i in range(rank)), "src")
         kinds = u64, *[i32] * rank, u32
-        return _intrinsic(name.format(rank), names, kinds, f"{text} PTX ISA 9.7.9.25.5.3.", store)
+        return tabled(__name__, name.format(rank), names, kinds, f"{text} PTX ISA 9.7.9.25.5.3.", store)
 
-    one, two, three, four, five = map(of_rank, range(1, 6))
-    return one, two, three, four, five
+    return five(of_rank)
 
 
 _ORDERED = "uint32, int32, uint64, int64, float16 or bfloat16"
