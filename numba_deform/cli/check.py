@@ -21,7 +21,7 @@ def check(options):
         raise UsageError("check: a program is missing: numba-deform check PROGRAM.py, or check -m MODULE")
     asked = simulation_options(options)
     asked |= {"explored": bool(options.get("explore")), "stop": bool(options.get("stop")),
-              "all": bool(options.get("all"))}  # fmt: skip
+              "all": bool(options.get("all")), "strict": bool(options.get("strict"))}  # fmt: skip
     for key in WRITERS.keys() & options.keys():
         file = Path(options[key]).absolute()  # the program may go elsewhere
         if not file.parent.is_dir():

@@ -17,6 +17,7 @@ OPTIONS = {  # name: (what it is for, its metavar; None for a flag)
     "explore": ("try every order of a launch's events first", None),
     "stop": ("end a test at its first fault", None),
     "all": ("judge every block of large launches, too", None),
+    "strict": ("judge what Triton's compiler emits and its users cannot mend, too", None),
     "json": ("a JSON file to write", "FILE"),
     "sarif": ("a SARIF file to write, which GitHub shows on the lines of a change", "FILE"),
 }
@@ -45,6 +46,7 @@ def session_options(options):
         "waive": [name for name in (options["waive"] or "").split(",") if name], "schedules": int(number),
         "suppressions": suppressions(options["suppress"]) if options["suppress"] else (),
         "explored": options["explore"], "stop": options["stop"], "all": options["all"],
+        "strict": options["strict"],
     }  # fmt: skip
 
 

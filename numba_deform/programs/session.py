@@ -61,6 +61,9 @@ class Session:
 
     Of a launch of more than ``large`` threads some whole blocks are judged (``sampling.sample``), and the rest
     runs without checks; ``all`` judges every block of every launch.
+
+    What Triton's compiler emits and a program cannot mend is waived (``waivers.OF_TRITON``), and counted in the
+    summary; with ``strict`` it is a fault.
     """
 
     schedules: int = 1
@@ -71,6 +74,7 @@ class Session:
     stop: bool = False
     timeout: float = TIMEOUT
     all: bool = False
+    strict: bool = False
     large: int = LARGE
     suppressions: tuple = ()
     arch: str = "sm_90a"
@@ -156,6 +160,8 @@ class Session:
     def _judge(self, launched):
         name, where = launched.kernel.py_func.__qualname__, launched.where or program_place()
         self.launches += 1
+        if self.strict:
+            launched.kernel.emitted = frozenset()
         code = launched.kernel.py_func.__code__
         self.kernels.add((code.co_filename, code.co_firstlineno, code.co_name))
         self.sites[where, name] = self.sites.get((where, name), 0) + 1

@@ -36,18 +36,22 @@ def text(session):
 def last_line(session):
     if not session.launches and not session.findings:
         return NOTHING
+    waived = dict(zip(session.waived, in_words(session.waived), strict=True))
     met, hidden = len(session.faults), len(session.findings) - len(session.faults)
     parts = [
         f"{_count(session.launches, 'launch', 'launches')} of {_count(len(session.kernels), 'kernel')}",
         *_judged(session),
         _count(met, "fault") if met else "no fault",
         *([f"{hidden} suppressed"] if hidden else []),
-        *(f"waived {words}" for words in in_words(session.waived)),
+        *(f"waived {words}" for name, words in waived.items() if name in session.waive),
     ]
     whole = (f"{name} was judged whole: it {why}" for name, why in session.whole.items())
     stayed = (f"{name} was judged here: {why}" for name, why in session.stayed.items())
     unused = (f"the suppression {' '.join(pair)} was of no use" for pair in session.unused)
-    return "\n".join((", ".join(parts), *_unjudged(session), *whole, *stayed, *session.notes, *unused))
+    emitted = (f"waived by default, for Triton's compiler emits it: {words} (strict=yes judges it)"
+               for name, words in waived.items() if name not in session.waive)  # fmt: skip
+    more = *emitted, *_unjudged(session), *whole, *stayed, *session.notes, *unused
+    return "\n".join((", ".join(parts), *more))
 
 
 def _judged(session):
@@ -101,6 +105,7 @@ def as_dict(session, status):
         "threads": session.threads,
         "as_machine_code": session.compiled,
         "waived": {name: how_often for name, (how_often, _) in session.waived.items()},
+        "waived_by_default": [name for name in session.waived if name not in session.waive],
         "faults": [_fault(finding) for finding in session.findings.values()],
     }
 

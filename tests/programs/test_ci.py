@@ -106,20 +106,20 @@ def test_suppressions_match_a_module_however_it_was_imported(folder, tmp_path, c
     """And those that match nothing are told."""
     module = folder / "work" / "kernels.py"
     module.write_text(HEAD + KERNEL)
-    text, name = f"import kernels\nkernels.{LAUNCH}", "kernels"
+    text, name, own = f"import kernels\nkernels.{LAUNCH}", "kernels", "kernels.py"
     if way == "a relative path":
         text = "import runpy\nscope = runpy.run_path('kernels.py')\nscope['everybody'][1, 32](np.zeros(1))\n"
     elif way != "import":
         name = "other" if way == "a link" else "kernels"
         if way == "a link":
-            (tmp_path / "other.py").symlink_to(module)
-            place = tmp_path
+            place, own = tmp_path, "other.py"
+            (place / own).symlink_to(module)
         else:
-            place = tmp_path / "elsewhere"
+            place, own = tmp_path / "elsewhere", "elsewhere/kernels.py"
             place.symlink_to(folder / "work", target_is_directory=True)
         text = f"sys.path.insert(0, {str(place)!r})\nimport {name}\n{name}.{LAUNCH}"
     try:
-        for line in ("kernels.py:6", "work/kernels.py:*", f"{module}:*", "*/kernels.py:?"):
+        for line in ("kernels.py:6", "work/kernels.py:*", f"{module}:*", "*/kernels.py:?", f"{own}:6"):
             Path("known").write_text(f"DataRace {line}\nDataRace ernels.py:*\nOutOfRange kernels.py:*\n")
             status, log = check(text, "suppress=known", "json=o.json")
             assert status == 0 and len(obeys(log)) == 1
