@@ -126,6 +126,26 @@ def test_flights_of_producers_in_turn(stages, producers):
     ]
 
 
+@pytest.mark.parametrize("stages, steps", [(2, 1), (3, 2), (3, 4), (4, 8), (3, 9)])
+def test_flights_of_consumers_in_turn(stages, steps):
+    """Two warps take steps tiles each in turn, of which the third issues tile i into stage i % S: a stage and a
+    parity tell no use from those two laps later, of which the warp may see neither before nor after."""
+    tiles, parts = 4 * steps, []
+    for warp in range(2):
+        part = []
+        for i in (i for i in range(tiles) if i // steps % 2 == warp):
+            part += [(100 * i + 1050, device.COMPUTE, i % stages, i // stages % 2),
+                     (100 * i + 1060, device.RELEASE, i % stages, i // stages % 2)]  # fmt: skip
+        parts.append(marks_of(*part))
+    part = []
+    for i in range(tiles):  # as soon as the stage is empty
+        now = 100 * (i - stages) + 61 if i >= stages else i
+        part += [(now + 1000, device.ISSUE, i % stages, i // stages % 2)]
+    made = timeline.decode(np.concatenate([*parts, marks_of(*part, (99_999, device.COMMIT, 0, 0))]), "t", "e")
+    ends = [flight.end + made.began for flight in sorted(made.flights, key=lambda flight: flight.use)]
+    assert ends == [100 * i + 1050 for i in range(tiles)] and not made.undrawn
+
+
 def test_a_deeper_ring_waits_less():
     """What the timeline is for: with more stages a warp waits for less of its time."""
     waits = []
@@ -430,8 +450,8 @@ def test_two_blocks_of_a_cluster(tmp_path):
         by = one.began - made.began
         assert [(s.start - by, s.end - by) for s in made.spans] == [(s.start, s.end) for s in one.spans]
     assert min(span.start for made in both for span in made.spans) == 0
-    waits = [{span.end for span in made.barriers if "cluster" in span.ring} for made in both]
-    assert waits[0] and waits[0] == waits[1]  # they leave the cluster's barrier together
+    waits = [max(span.end for span in made.barriers if "cluster" in span.ring) for made in both]
+    assert abs(waits[0] - waits[1]) < 10  # they leave the cluster's barrier together; each run marks one block
     assert both._repr_png_()[:4] == b"\x89PNG" and both.save(tmp_path / "both.svg").exists()
 
 
