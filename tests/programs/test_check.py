@@ -202,7 +202,7 @@ def test_in_code_and_everything_is_as_before():
         with pytest.raises(SimFault, match="index"), nd.check(stop=True):
             shifted[1, 8](np.arange(8.0), out)
     assert session.launches == 1 and [type(f.fault).__name__ for f in session.faults] == ["OutOfRange"]
-    assert session.faults[0].launch.startswith("test_check.py:")
+    assert session.faults[0].launch.startswith(f"{__file__}:")
     assert {name: getattr(driver, name) for name in before} == before
     assert not cuda.is_available() or cuda.gpus.current.name != "CPU engine of numba_deform"
     with pytest.raises(ValueError, match="waive='all' is none of the rules"), nd.check(waive="all"):
