@@ -1,6 +1,6 @@
 """Tutorials of Triton and Gluon on small problems, each compared with PyTorch.
 
-    numba-deform check waive=same-value,init-fence bench/programs/triton_tutorials.py FOLDER NAME
+    numba-deform check bench/programs/triton_tutorials.py FOLDER NAME
 
 ``FOLDER`` has Triton's repository, as it is at one commit; ``NAME`` is one of ``PROGRAMS``, those of
 ``BLACKWELL`` with ``arch=sm_100a``. A kernel's definitions are taken from its file as they are (but for

@@ -126,9 +126,11 @@ command(
     Key("explore", FLAG, "try every order of a launch's events first"),
     Key("stop", FLAG, "end the program at the first fault"),
     Key("all", FLAG, "judge every block: else large launches are sampled, and the rest runs without checks"),
+    Key("strict", FLAG, "judge what Triton's compiler emits and its users cannot mend, too"),
     Key("arch", TEXT, "the GPU that the program finds and Triton compiles for: sm_100a; default sm_90a"),
     Key("suppress", TEXT, "a file of lines RULE FILE:LINE, both patterns: faults that do not count"),
     Key("json", TEXT, "the JSON file to write"), Key("junit", TEXT, "the XML file to write, as JUnit's"),
+    Key("sarif", TEXT, "the SARIF file to write, which GitHub shows on the lines of a change"),
     program=True,
 )  # fmt: skip
 command("variants", "tools:variants", "no", "list the kernels with their parameters", keys.LOAD)
@@ -280,7 +282,7 @@ Examples:
   numba-deform check ring.ptx entry=ring grid=1 block=64 args=arguments.py
   numba-deform check ring.cu entry=ring grid=1 block=64 args=arguments.py options='-std=c++17 -DSTAGES=3'
   numba-deform check mm.cu entry=mm block=192 shared=65536 args=arguments.py options=-arch=sm_100a
-  numba-deform check waive=same-value,init-fence matmul.py          # Triton's
+  numba-deform check matmul.py                                      # Triton's
   numba-deform new my.py
   numba-deform run --load my.py --stages 4 --engine cpu
   numba-deform run workload=picture picture_out=out.png

@@ -34,6 +34,7 @@ from ..device import guard, marks
 from ..device.namespace import Namespace
 from ..device.ptx import u64
 from ..device.sync import bar_arrive, bar_sync
+from .steps import STEPS, advanced, calls_in, ends_of_issue, given_back_by_hand, is_expect, ring_of, step_of
 
 LIBRARY = "numba_deform.device."
 HELPERS = {f"__{f.__name__}": f for f in (
@@ -43,10 +44,6 @@ REBUILT = "__rebuilt__"  # in the names of a copy, which nobody changes afterwar
 SITE, MARKS = "__guard_site", "__marks"
 POLLS = {"mbarrier": guard.MBARRIER, "flag": guard.FLAG}  # by what an intrinsic says that it polls
 BARRIERS = {bar_sync: True, bar_arrive: False}
-# The marks before and after a step of the pipeline, by the name of the function that is called.
-STEPS = {"acquire": (marks.ACQUIRE, marks.ISSUE), "issue": (marks.ISSUE, marks.COMMIT),
-         "wait": (marks.WAIT, marks.COMPUTE), "release": (marks.RELEASE, None)}  # fmt: skip
-STATEMENTS = ast.Expr, ast.Assign  # those in which a step is taken
 TRACE_PARAMETERS = ("trace_buffer", "trace_block")
 
 
@@ -253,7 +250,7 @@ def _given(function):
 
     def visit(f):
         source = _Source(f, found[f])
-        for call in _calls(source.tree):
+        for call in calls_in(source.tree):
             inner = source.device_function(call)
             if inner is None or _in_library(inner):
                 continue
@@ -325,10 +322,6 @@ def _statement(text, place):
     return statement
 
 
-def _calls(node):
-    return [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-
-
 # --- loops written out ----------------------------------------------------------------------------
 class _Unroll(ast.NodeTransformer):
     """Writes out the loops over ``static_range``."""
@@ -383,13 +376,13 @@ def waits(function):
 def _waits(source):
     # By its names alone: a function `add` may call `cuda.atomic.add`, and does not wait for itself then.
     names = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
-    for value in (*map(source.values.get, names), *map(source.called, _calls(source.tree))):
+    for value in (*map(source.values.get, names), *map(source.called, calls_in(source.tree))):
         if isinstance(value, CUDADispatcher) and value.py_func is not source.function and waits(value.py_func):
             return True
         if callable(value) and value in BARRIERS:
             return True
     return any(
-        isinstance(node, ast.While) and _calls(node.test) or _is_syncthreads(node)
+        isinstance(node, ast.While) and calls_in(node.test) or _is_syncthreads(node)
         for node in ast.walk(source.tree)
     )
 
@@ -416,7 +409,7 @@ class _Guard(ast.NodeTransformer):
         return node
 
     def visit_While(self, node):
-        calls = _calls(node.test)
+        calls = calls_in(node.test)
         poll = self._poll(node, calls) if calls else None
         self.generic_visit(node)
         if not poll:
@@ -483,8 +476,8 @@ def _with_steps(function):
     def visit(f):
         source = _Source(f)
         steps = False
-        for call in _calls(source.tree):
-            if _step(source, call) or _expects(source, call):
+        for call in calls_in(source.tree):
+            if step_of(source, call) or is_expect(source, call):
                 steps = True
             elif (inner := source.device_function(call)) and not _in_library(inner):
                 steps |= inner in traced or visit(inner)
@@ -496,64 +489,15 @@ def _with_steps(function):
     return traced
 
 
-def _owner(source, call):
-    """The Namespace whose function a call runs, or None."""
-    owner = source.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
-    return owner if isinstance(owner, Namespace) else None
-
-
-def _ring(source, call):
-    """The ring of a ``Shared`` layout whose function a call runs, or None."""
-    owner = _owner(source, call)
-    return owner if hasattr(owner, "number") else None
-
-
-def _expects(source, call):
-    """Whether a call is ``ring.expect(state, n)`` of a ring without ``acquire``: issuing begins with it."""
-    ring = _ring(source, call)
-    is_expect = ring and call.func.attr == "expect" and len(call.args) == 2
-    return bool(is_expect and not hasattr(ring, "acquire"))
-
-
-def _ends_issue(source, expects):
-    """The statements by which a producer goes on to the next stage, in the blocks of code where it acquires
-    one, or ``expects(call)`` bytes in one that need not be acquired: there all copies into it are issued."""
-    found = set()
-    for node in ast.walk(source.tree):
-        for block in (getattr(node, "body", ()), getattr(node, "orelse", ())):
-            block = block if isinstance(block, list) else []
-            calls = {statement: _calls(statement) for statement in block if isinstance(statement, STATEMENTS)}
-            steps = [(call, _step(source, call)) for of in calls.values() for call in of]
-            if any(step and step[0] == "acquire" or expects(call) for call, step in steps):
-                found |= {statement for statement, of in calls.items() if any(map(_advanced, of))}
-    return found
-
-
-def _advanced(call):
-    """The state that a call ``ring.advance(state)`` goes on from, or None."""
-    is_advance = isinstance(call.func, ast.Attribute) and call.func.attr == "advance" and call.args
-    return call.args[0] if is_advance else None
-
-
-def _step(source, call):
-    """(the name of the step that a call takes, its state), or None: ``wait(ring, state)`` or
-    ``ring.wait(state)``. What waits for something else than a ring is none, as a barrier without one."""
-    if _owner(source, call) and not _ring(source, call):
-        return None
-    of_ring = isinstance(call.func, ast.Attribute) and len(call.args) == 1
-    name, place = getattr(call.func, "attr" if of_ring else "id", None), 0 if of_ring else 1
-    return (name, call.args[place]) if name in STEPS and len(call.args) > place else None
-
-
 class _Trace(ast.NodeTransformer):
     """Puts marks around the steps of one function, and hands the thread's marks on to those that it calls."""
 
     def __init__(self, source, traced, is_kernel):
         self.source, self.traced, self.is_kernel = source, traced, is_kernel
-        self.expects, self.step = functools.partial(_expects, source), functools.partial(_step, source)
-        steps = {step[0] for step in map(self.step, _calls(source.tree)) if step}
+        self.expects, self.step = functools.partial(is_expect, source), functools.partial(step_of, source)
+        steps = {step[0] for step in map(self.step, calls_in(source.tree)) if step}
         self.acquires = "acquire" in steps
-        self.ends = set() if "issue" in steps else _ends_issue(source, self.expects)
+        self.ends = set() if "issue" in steps else ends_of_issue(source, self.expects)
         self.issues = "issue" in steps
 
     def visit_FunctionDef(self, node):
@@ -573,18 +517,19 @@ class _Trace(ast.NodeTransformer):
 
     def _mark(self, kind, call, state, place):
         """The statement that marks a call on a state of its ring."""
-        number = getattr(_ring(self.source, call), "number", 0)
+        ring = next(iter(given_back_by_hand(self.source, call) or [ring_of(self.source, call)]))
+        number = getattr(ring, "number", 0)
         return _statement(f"__mark({MARKS}, {kind}, {ast.unparse(state)}, {number})", place)
 
     def _marked(self, node):
-        calls = _calls(node)
+        calls = calls_in(node)
         call, step = next(((call, step) for call in calls if (step := self.step(call))), (None, None))
         expected = next(filter(self.expects, calls), None)
         self.generic_visit(node)
         if step is None and expected and not self.issues:
             return [self._mark(marks.ISSUE, expected, expected.args[0], node), node]
         if step is None and node in self.ends:
-            call, state = next((call, state) for call in calls if (state := _advanced(call)))
+            call, state = next((call, state) for call in calls if (state := advanced(call)))
             return [self._mark(marks.COMMIT, call, state, node), node]
         if step is None:
             return node

@@ -7,7 +7,7 @@ prefetches change what is copied, or what is visible to whom: a copy with a hint
 has the name without ``_hint``, with the same rules.
 """
 
-from .ptx import cpu, f32, i32, intrinsic, u32, u64, void
+from .ptx import From2, From4, From5, cpu, f32, five, i32, intrinsic, tabled, u32, u64, void
 
 
 @intrinsic(u64(f32))
@@ -60,94 +60,39 @@ def cp_async_bulk_store_hint(dst, src, bytes, policy):
     thread.bulk_store(dst, src, bytes)
 
 
-@intrinsic(void(u32, u64, i32, u32, u64))
-def cp_async_bulk_tensor_1d_hint(dst, map, c0, bar, policy):
-    """``cp.async.bulk.tensor.1d.shared::cluster.global.L2::cache_hint``: ``cp_async_bulk_tensor_1d`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_load(dst, map, (c0,), bar)
+_CORNER = [f"c{i}" for i in range(5)]
 
 
-@intrinsic(void(u32, u64, i32, i32, u32, u64))
-def cp_async_bulk_tensor_2d_hint(dst, map, c0, c1, bar, policy):
-    """``cp.async.bulk.tensor.2d.shared::cluster.global.L2::cache_hint``: ``cp_async_bulk_tensor_2d`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_load(dst, map, (c0, c1), bar)
+def _loads(rank):
+    def load(thread, dst, map, *more):
+        *corner, bar, policy = more
+        thread.check_policy(policy)
+        thread.tensor_load(dst, map, tuple(corner), bar)
+
+    name = f"cp_async_bulk_tensor_{rank}d"
+    text = f"``cp.async.bulk.tensor.{rank}d.shared::cluster.global.L2::cache_hint``: ``{name}`` with a policy. "
+    names, kinds = ("dst", "map", *_CORNER[:rank], "bar", "policy"), (u32, u64, *[i32] * rank, u32, u64)
+    return tabled(__name__, f"{name}_hint", names, kinds, f"{text}PTX ISA 9.7.9.25.5.2.", load)
 
 
-@intrinsic(void(u32, u64, i32, i32, i32, u32, u64))
-def cp_async_bulk_tensor_3d_hint(dst, map, c0, c1, c2, bar, policy):
-    """``cp.async.bulk.tensor.3d.shared::cluster.global.L2::cache_hint``: ``cp_async_bulk_tensor_3d`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_load(dst, map, (c0, c1, c2), bar)
+def _stores(rank):
+    def store(thread, map, *more):
+        *corner, src, policy = more
+        thread.check_policy(policy)
+        thread.tensor_store(map, tuple(corner), src)
+
+    name = f"cp_async_bulk_tensor_{rank}d_store"
+    text = f"``cp.async.bulk.tensor.{rank}d.global.shared::cta.L2::cache_hint``: ``{name}`` with a policy. "
+    names, kinds = ("map", *_CORNER[:rank], "src", "policy"), (u64, *[i32] * rank, u32, u64)
+    return tabled(__name__, f"{name}_hint", names, kinds, f"{text}PTX ISA 9.7.9.25.5.2.", store)
 
 
-@intrinsic(void(u32, u64, i32, i32, i32, i32, u32, u64))
-def cp_async_bulk_tensor_4d_hint(dst, map, c0, c1, c2, c3, bar, policy):
-    """``cp.async.bulk.tensor.4d.shared::cluster.global.L2::cache_hint``: ``cp_async_bulk_tensor_4d`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_load(dst, map, (c0, c1, c2, c3), bar)
-
-
-@intrinsic(void(u32, u64, i32, i32, i32, i32, i32, u32, u64))
-def cp_async_bulk_tensor_5d_hint(dst, map, c0, c1, c2, c3, c4, bar, policy):
-    """``cp.async.bulk.tensor.5d.shared::cluster.global.L2::cache_hint``: ``cp_async_bulk_tensor_5d`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_load(dst, map, (c0, c1, c2, c3, c4), bar)
-
-
-@intrinsic(void(u64, i32, u32, u64))
-def cp_async_bulk_tensor_1d_store_hint(map, c0, src, policy):
-    """``cp.async.bulk.tensor.1d.global.shared::cta.L2::cache_hint``: ``cp_async_bulk_tensor_1d_store`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_store(map, (c0,), src)
-
-
-@intrinsic(void(u64, i32, i32, u32, u64))
-def cp_async_bulk_tensor_2d_store_hint(map, c0, c1, src, policy):
-    """``cp.async.bulk.tensor.2d.global.shared::cta.L2::cache_hint``: ``cp_async_bulk_tensor_2d_store`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_store(map, (c0, c1), src)
-
-
-@intrinsic(void(u64, i32, i32, i32, u32, u64))
-def cp_async_bulk_tensor_3d_store_hint(map, c0, c1, c2, src, policy):
-    """``cp.async.bulk.tensor.3d.global.shared::cta.L2::cache_hint``: ``cp_async_bulk_tensor_3d_store`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_store(map, (c0, c1, c2), src)
-
-
-@intrinsic(void(u64, i32, i32, i32, i32, u32, u64))
-def cp_async_bulk_tensor_4d_store_hint(map, c0, c1, c2, c3, src, policy):
-    """``cp.async.bulk.tensor.4d.global.shared::cta.L2::cache_hint``: ``cp_async_bulk_tensor_4d_store`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_store(map, (c0, c1, c2, c3), src)
-
-
-@intrinsic(void(u64, i32, i32, i32, i32, i32, u32, u64))
-def cp_async_bulk_tensor_5d_store_hint(map, c0, c1, c2, c3, c4, src, policy):
-    """``cp.async.bulk.tensor.5d.global.shared::cta.L2::cache_hint``: ``cp_async_bulk_tensor_5d_store`` with a
-    policy. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.check_policy(policy)
-    thread.tensor_store(map, (c0, c1, c2, c3, c4), src)
+_LOADS: From5 = five(_loads)
+(cp_async_bulk_tensor_1d_hint, cp_async_bulk_tensor_2d_hint, cp_async_bulk_tensor_3d_hint,
+ cp_async_bulk_tensor_4d_hint, cp_async_bulk_tensor_5d_hint) = _LOADS  # fmt: skip
+_STORES: From4 = five(_stores)
+(cp_async_bulk_tensor_1d_store_hint, cp_async_bulk_tensor_2d_store_hint, cp_async_bulk_tensor_3d_store_hint,
+ cp_async_bulk_tensor_4d_store_hint, cp_async_bulk_tensor_5d_store_hint) = _STORES  # fmt: skip
 
 
 @intrinsic(void(u64, u32))
@@ -158,37 +103,19 @@ def cp_async_bulk_prefetch(src, bytes):
     cpu().bulk_prefetch(src, bytes)
 
 
-@intrinsic(void(u64, i32))
-def cp_async_bulk_prefetch_tensor_1d(map, c0):
-    """``cp.async.bulk.prefetch.tensor.1d.L2.global``: one box of a rank-1 map will be wanted in L2. The box's
-    corner may be anywhere, as that of a load; the map needs the fence that a load needs.
-    PTX ISA 9.7.9.25.5.4."""
-    cpu().tensor_prefetch(map, (c0,))
+def _prefetches(rank):
+    name = "cp_async_bulk_prefetch_tensor_{}d"
+    more = "The box's corner may be anywhere, as that of a load; the map needs the fence that a load needs."
+    more = more if rank == 1 else f"As ``{name.format(1)}``."
+    what = f"one box of a rank-{rank} map will be wanted in L2"
+    text = f"``cp.async.bulk.prefetch.tensor.{rank}d.L2.global``: {what}. {more} PTX ISA 9.7.9.25.5.4."
+    names, kinds = ("map", *_CORNER[:rank]), (u64, *[i32] * rank)
+    return tabled(
+        __name__, name.format(rank), names, kinds, text,
+        lambda thread, map, *corner: thread.tensor_prefetch(map, corner),
+    )  # fmt: skip
 
 
-@intrinsic(void(u64, i32, i32))
-def cp_async_bulk_prefetch_tensor_2d(map, c0, c1):
-    """``cp.async.bulk.prefetch.tensor.2d.L2.global``: one box of a rank-2 map will be wanted in L2. As
-    ``cp_async_bulk_prefetch_tensor_1d``. PTX ISA 9.7.9.25.5.4."""
-    cpu().tensor_prefetch(map, (c0, c1))
-
-
-@intrinsic(void(u64, i32, i32, i32))
-def cp_async_bulk_prefetch_tensor_3d(map, c0, c1, c2):
-    """``cp.async.bulk.prefetch.tensor.3d.L2.global``: one box of a rank-3 map will be wanted in L2. As
-    ``cp_async_bulk_prefetch_tensor_1d``. PTX ISA 9.7.9.25.5.4."""
-    cpu().tensor_prefetch(map, (c0, c1, c2))
-
-
-@intrinsic(void(u64, i32, i32, i32, i32))
-def cp_async_bulk_prefetch_tensor_4d(map, c0, c1, c2, c3):
-    """``cp.async.bulk.prefetch.tensor.4d.L2.global``: one box of a rank-4 map will be wanted in L2. As
-    ``cp_async_bulk_prefetch_tensor_1d``. PTX ISA 9.7.9.25.5.4."""
-    cpu().tensor_prefetch(map, (c0, c1, c2, c3))
-
-
-@intrinsic(void(u64, i32, i32, i32, i32, i32))
-def cp_async_bulk_prefetch_tensor_5d(map, c0, c1, c2, c3, c4):
-    """``cp.async.bulk.prefetch.tensor.5d.L2.global``: one box of a rank-5 map will be wanted in L2. As
-    ``cp_async_bulk_prefetch_tensor_1d``. PTX ISA 9.7.9.25.5.4."""
-    cpu().tensor_prefetch(map, (c0, c1, c2, c3, c4))
+_PREFETCHES: From2 = five(_prefetches)
+(cp_async_bulk_prefetch_tensor_1d, cp_async_bulk_prefetch_tensor_2d, cp_async_bulk_prefetch_tensor_3d,
+ cp_async_bulk_prefetch_tensor_4d, cp_async_bulk_prefetch_tensor_5d) = _PREFETCHES  # fmt: skip

@@ -18,7 +18,9 @@ the same bytes need no order among themselves. ``add`` wraps. ``inc`` goes up by
 on; ``dec`` goes down by one, and to the operand from 0 or from above it.
 """
 
-from .ptx import cpu, i32, intrinsic, u32, u64, void
+from collections.abc import Callable
+
+from .ptx import cpu, i32, intrinsic, tabled, u32, u64, void
 
 
 @intrinsic(void(u32, u32, u32))
@@ -159,95 +161,29 @@ def cp_reduce_async_bulk_shared_cluster_add_u32(dst, src, bytes, bar):
     thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "add", "u32")
 
 
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_add_s32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..add.s32``: adds each element at ``src``, a signed
-    32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "add", "s32")
+def _between(ending, does, element) -> Callable[[int, int, int, int], None]:
+    """``cp_reduce_async_bulk_shared_cluster_{ending}``: what it does, and with what elements."""
+    name, (operation, kind) = "cp_reduce_async_bulk_shared_cluster_", ending.split("_")
+    text = f"``cp.reduce.async.bulk.shared::cluster.shared::cta..{operation}.{kind}``: {does}, {element}; as "
+    return tabled(
+        __name__, name + ending, ("dst", "src", "bytes", "bar"), (u32, u32, u32, u32),
+        f"{text}``{name}add_u32``. PTX ISA 9.7.9.25.4.2.",
+        lambda thread, *operands: thread.block.cluster.bulk_reduce(thread, *operands, operation, kind),
+    )  # fmt: skip
 
 
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_add_u64(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..add.u64``: adds each element at ``src``, a 64-bit
-    integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "add", "u64")
-
-
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_min_u32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..min.u32``: the smaller of each element at ``src`` and
-    what is there stays, an unsigned 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
-    PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "min", "u32")
-
-
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_min_s32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..min.s32``: the smaller of each element at ``src`` and
-    what is there stays, a signed 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
-    PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "min", "s32")
-
-
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_max_u32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..max.u32``: the larger of each element at ``src`` and
-    what is there stays, an unsigned 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
-    PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "max", "u32")
-
-
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_max_s32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..max.s32``: the larger of each element at ``src`` and
-    what is there stays, a signed 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
-    PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "max", "s32")
-
-
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_inc_u32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..inc.u32``: counts up to each element at ``src``, and
-    then from 0, an unsigned 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
-    PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "inc", "u32")
-
-
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_dec_u32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..dec.u32``: counts down to 0, and then from each
-    element at ``src``, an unsigned 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
-    PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "dec", "u32")
-
-
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_and_b32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..and.b32``: ANDs each element at ``src``, a 32-bit
-    word; as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "and", "b32")
-
-
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_or_b32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..or.b32``: ORs each element at ``src``, a 32-bit word;
-    as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "or", "b32")
-
-
-@intrinsic(void(u32, u32, u32, u32))
-def cp_reduce_async_bulk_shared_cluster_xor_b32(dst, src, bytes, bar):
-    """``cp.reduce.async.bulk.shared::cluster.shared::cta..xor.b32``: XORs each element at ``src``, a 32-bit
-    word; as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
-    thread = cpu()
-    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "xor", "b32")
+_EACH, _THERE = "each element at ``src``", "each element at ``src`` and what is there stays"
+_ADDS, _SMALLER, _LARGER = f"adds {_EACH}", f"the smaller of {_THERE}", f"the larger of {_THERE}"
+_UP, _DOWN = f"counts up to {_EACH}, and then from 0", f"counts down to 0, and then from {_EACH}"
+_U32, _S32, _B32 = "an unsigned 32-bit integer", "a signed 32-bit integer", "a 32-bit word"
+cp_reduce_async_bulk_shared_cluster_add_s32 = _between("add_s32", _ADDS, _S32)
+cp_reduce_async_bulk_shared_cluster_add_u64 = _between("add_u64", _ADDS, "a 64-bit integer")
+cp_reduce_async_bulk_shared_cluster_min_u32 = _between("min_u32", _SMALLER, _U32)
+cp_reduce_async_bulk_shared_cluster_min_s32 = _between("min_s32", _SMALLER, _S32)
+cp_reduce_async_bulk_shared_cluster_max_u32 = _between("max_u32", _LARGER, _U32)
+cp_reduce_async_bulk_shared_cluster_max_s32 = _between("max_s32", _LARGER, _S32)
+cp_reduce_async_bulk_shared_cluster_inc_u32 = _between("inc_u32", _UP, _U32)
+cp_reduce_async_bulk_shared_cluster_dec_u32 = _between("dec_u32", _DOWN, _U32)
+cp_reduce_async_bulk_shared_cluster_and_b32 = _between("and_b32", "ANDs " + _EACH, _B32)
+cp_reduce_async_bulk_shared_cluster_or_b32 = _between("or_b32", "ORs " + _EACH, _B32)
+cp_reduce_async_bulk_shared_cluster_xor_b32 = _between("xor_b32", "XORs " + _EACH, _B32)

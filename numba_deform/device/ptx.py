@@ -13,10 +13,11 @@ import functools
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from greenlet import getcurrent
 from llvmlite import ir
@@ -331,6 +332,43 @@ def intrinsic(signature, pure=False, meets="", polls="") -> Callable[[Model], Mo
         return _make(model, signature, ptx, ptx.linked_only, pure, meets, polls)
 
     return bind
+
+
+def tabled(module, name, parameters, kinds, text, act):
+    """The intrinsic of that name, for a table of many that differ in little: ``text`` is its documentation, and
+    ``act(thread, ..)`` its model. ``kinds``: the parameters' types."""
+    signature = inspect.Signature(
+        [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in parameters]
+    )
+
+    def model(*args, **named):
+        act(cpu(), *signature.bind(*args, **named).args)
+
+    model.__signature__, model.__module__, model.__name__, model.__qualname__ = signature, module, name, name
+    model.__code__ = model.__code__.replace(co_name=name)  # which ``cpu`` tells
+    model.__doc__ = textwrap.fill(text.replace("PTX ISA ", "PTX\0ISA\0"), 106).replace("\0", " ")
+    return intrinsic(void(*kinds))(model)
+
+
+# What a type checker sees of those of rank 1 to 5: so many numbers as operands, of rank 1 as the name says.
+_2 = Callable[[int, int], None]
+_3 = Callable[[int, int, int], None]
+_4 = Callable[[int, int, int, int], None]
+_5 = Callable[[int, int, int, int, int], None]
+_6 = Callable[[int, int, int, int, int, int], None]
+_7 = Callable[[int, int, int, int, int, int, int], None]
+_8 = Callable[[int, int, int, int, int, int, int, int], None]
+_9 = Callable[[int, int, int, int, int, int, int, int, int], None]
+From2 = tuple[_2, _3, _4, _5, _6]
+From3 = tuple[_3, _4, _5, _6, _7]
+From4 = tuple[_4, _5, _6, _7, _8]
+From5 = tuple[_5, _6, _7, _8, _9]
+
+
+def five(of_rank) -> tuple[Any, Any, Any, Any, Any]:
+    """Those of rank 1 to 5, as ``of_rank(rank)`` returns them."""
+    one, two, three, four, five = map(of_rank, range(1, 6))
+    return one, two, three, four, five
 
 
 def address_intrinsic(space, result):

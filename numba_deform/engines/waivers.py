@@ -83,6 +83,11 @@ WAIVERS = {row[0]: Waiver(*row) for row in (
 )}  # fmt: skip
 
 
+# What Triton's compiler emits and its users cannot mend, "same-value" in shared memory alone: its launches
+# under ``check`` have these waived.
+OF_TRITON = frozenset(("same-value", "init-fence", "alloc-fence", "map-without-a-meeting"))
+
+
 def names(waive):
     """The waivers that ``waive`` names, one or several: a frozenset. ValueError for one that there is not."""
     asked = (waive,) if isinstance(waive, str) else tuple(waive)
@@ -93,10 +98,11 @@ def names(waive):
 
 
 class Waived:
-    """What one execution may waive, ``names``, and what it has: ``used``, {name: {line: how often}}."""
+    """What one execution may waive, ``names``, which were asked for or are the compiler's, and what it has:
+    ``used``, {name: {line: how often}}."""
 
-    def __init__(self, names):
-        self.names, self.used = names, {}
+    def __init__(self, asked, emitted=frozenset()):
+        self.asked, self.names, self.used = asked, asked | emitted, {}
 
     def allows(self, name, thread, site=None):
         """Whether this rule may be broken, as ``thread`` does now, or did at ``site``; it is noted."""

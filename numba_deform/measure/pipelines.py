@@ -52,13 +52,15 @@ def timeline(kernel, grid=None, args=(), *, block=0, engine="auto", cluster=None
     ``timeline(copy(stages=4))``, or a kernel with ``grid`` and ``args`` as for ``simulate``. The steps of the
     kernel's rings are shown. *acquire* and *wait* are the times inside ``ring.acquire`` and ``ring.wait``.
     *issue* lasts from ``acquire`` to the ``ring.advance`` after it, and *prepare* from there to the next step;
-    *compute* lasts from ``wait`` to ``ring.release``, and *other* from there to the next step. *flight* goes
-    from the end of an issue to the first compute on that stage. ``.notes()`` says what the picture leaves out.
+    *compute* lasts from ``wait`` to ``ring.release``, ``ring.arrive`` or an arrival on ``ring.empty(state)``,
+    and *other* from there to the next step. *flight* goes from the end of an issue until a warp first sees that
+    use of the stage. ``.notes()`` says what the picture leaves out.
 
     On the CPU engine *group* lasts from the issue of what signals no mbarrier to the end of the first wait for
-    its group, waits at barriers among threads and blocks are shown, and ``.copies`` are all copies of the last
-    schedule, one by one. ``block`` is the number of the block; of several, such as ``[0, 1]`` of a cluster, the
-    result is a list that draws itself, from a run for each, in cycles from the first mark of all.
+    its group, waits at barriers among threads and blocks are shown, what another block of a cluster copies here
+    flies under that block's number, and ``.copies`` are all copies of the last schedule, one by one. ``block``
+    is the number of the block; of several, such as ``[0, 1]`` of a cluster, the result is a list that draws
+    itself, from a run for each, in cycles from the first mark of all.
 
     ``engine`` is "cpu", "gpu", or "auto": the GPU if there is one; or "model": the machine code on the model of
     an SM that ``profile(time=True)`` predicts with, in cycles of its clock. ``options`` are those of

@@ -3,10 +3,12 @@
 One format for both engines: on the GPU the marks hold the SM's clock, on the CPU engine virtual cycles, so
 that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them."""
 
+import bisect
 import html
 import io
 import itertools
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -235,19 +237,25 @@ def decode(marks, title, engine, layout=None):
 
 def with_copies(timeline, events):
     """The Timeline with the CPU engine's ``events`` of its block. Copies to a barrier that no flight is about,
-    as one without a ring, are flights as they are."""
+    as one without a ring, are flights as they are; so are those that another block of the cluster sends here,
+    all that a line of its warp sends for one phase together."""
     def of(kind):
         return [event._replace(start=event.start - timeline.began, end=event.end - timeline.began)
                 for event in events if event.kind == kind]  # fmt: skip
 
     copies, rings = of("flight"), {flight.ring for flight in timeline.flights}
-    more = []
-    for copy in copies:
-        ring, _, number = copy.barrier.partition(".")
-        if "" not in rings and ring not in rings:
-            stage = int("".join(filter(str.isdigit, number)) or 0)
-            span = Span("flight", copy.warp, stage, copy.phase & 1, copy.phase, copy.start, copy.end, ring)
-            more.append(span)
+    more = {}
+    for number, copy in enumerate(copies):
+        ring, _, place = copy.barrier.partition(".")
+        sent = copy.sender != copy.block
+        if sent or "" not in rings and ring not in rings:
+            stage, lane = int("".join(filter(str.isdigit, place)) or 0), f"{ring}, block {copy.sender}"
+            key = (copy.sender, copy.warp, copy.line, copy.barrier, copy.phase) if sent else number
+            span = Span("flight", copy.warp, stage, copy.phase & 1, copy.phase, copy.start, copy.end,
+                        lane if sent else ring)  # fmt: skip
+            known = more.get(key, span)
+            more[key] = replace(span, start=min(known.start, span.start), end=max(known.end, span.end))
+    more = list(more.values())
     drawn = {span.ring for span in more}
     undrawn = {ring: count for ring, count in timeline.undrawn.items() if ring not in drawn}
     marked = {span.ring for span in timeline.spans}
@@ -277,38 +285,48 @@ def _by_ring(spans):
 
 
 def _flights(spans):
-    """Spans from the end of each issue to the first compute of the same stage in the same lap of the ring.
-
-    A warp that issues and computes has that compute itself, its next one on the stage. What other warps issue
-    is computed by any: lap k of a stage is the k-th compute of a warp on it."""
-    computing = {span.warp for span in spans if span.activity == "compute"}
-    under_way, issued, computed, flights = {}, {}, {}, []
-    for span in spans:
-        if span.activity == "compute":
-            computed.setdefault(span.stage, {}).setdefault(span.warp, []).append(span)
-            if issue := under_way.pop((span.warp, span.stage), None):
-                flights.append((issue, span.start))
-        elif span.activity == "issue" and span.warp in computing:
-            under_way[span.warp, span.stage] = span  # an earlier one that nobody has computed was empty
-        elif span.activity == "issue":
-            issued.setdefault(span.stage, {}).setdefault(span.warp, []).append(span)
-    for stage, by_warp in issued.items():
-        laps = [min(span.start for span in lap if span)
-                for lap in itertools.zip_longest(*computed.get(stage, {}).values())]  # fmt: skip
-        for issues in _in_laps(list(by_warp.values()), len(laps)):
-            flights += zip(issues, laps, strict=False)
-    return [replace(issue, activity="flight", start=issue.end, end=end)
-            for issue, end in flights if end >= issue.end]  # fmt: skip
+    """Spans from the end of each issue until the first warp has seen that use of the stage full."""
+    computes, issues = ([s for s in spans if s.activity == kind] for kind in ("compute", "issue"))
+    found = max(_by_time(computes, issues), _in_order(computes, issues), key=len)
+    return [replace(issue, activity="flight", start=min(issue.end, end), end=end) for issue, end in found]
 
 
-def _in_laps(issues, laps):
-    """``issues``, a list for each producer warp of one stage, as lists of which the k-th is of lap k.
+def _by_time(computes, issues):
+    """(an issue, when its use was seen) of all that were: by the next compute of the same stage and parity,
+    before the stage is issued anew. A warp that issues and computes has that compute itself; what it does not
+    compute, and what all other warps issue, is for any that issues nothing."""
+    issuing, seen, anew, found = {span.warp for span in issues}, {}, {}, []
+    for span in sorted(computes, key=lambda span: span.start):
+        who = span.warp if span.warp in issuing else None
+        seen.setdefault((who, span.stage, span.parity), []).append(span.start)
+    for span in sorted(issues, key=lambda span: span.start):
+        for key in (span.warp, span.stage), (None, span.stage, span.parity):
+            anew.setdefault(key, []).append(span.start)
 
-    Producers either fill every stage together, or take turns, so that one of them has few of its ``laps``."""
-    each, together = max(map(len, issues)), sum(map(len, issues))
-    if abs(together - laps) < abs(each - laps):
-        return [sorted(itertools.chain(*issues), key=lambda span: span.start)]
-    return issues
+    def first(starts, after, found=bisect.bisect_left):
+        return next(iter(starts[found(starts, after) :][:1]), math.inf)
+
+    for issue in issues:
+        use = issue.stage, issue.parity
+        for who, again in (issue.warp, use[:1]), (None, (issue.stage, 1 - issue.parity)):
+            start, again = first(seen.get((who, *use), []), issue.start), (who, *again)
+            if start < first(anew.get(again, []), issue.start, bisect.bisect_right):
+                found.append((issue, start))
+                break
+    return found
+
+
+def _in_order(computes, issues):
+    """The same where the warps' clocks do not tell, as the virtual ones of warps that meet by flags: the k-th
+    issue of a warp to a stage is the k-th that anybody computes there."""
+    issued, seen = {}, {}
+    for spans, by in (issues, issued), (computes, seen):
+        for span in spans:
+            by.setdefault(span.stage, {}).setdefault(span.warp, []).append(span)
+    laps = {stage: [min(s.start for s in lap if s) for lap in itertools.zip_longest(*of.values())]
+            for stage, of in seen.items()}  # fmt: skip
+    return [pair for stage, of in issued.items() for own in of.values()
+            for pair in zip(own, laps.get(stage, ()), strict=False) if pair[1] >= pair[0].start]  # fmt: skip
 
 
 def shares(timeline):
@@ -390,7 +408,8 @@ def figure(timelines, start=0, end=None):
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    last = end or max(s.end for t in timelines for s in t.spans)
+    drawn = (each for t in timelines for each in (*t.spans, *t.flights, *t.groups(), *t.barriers))
+    last = end or max(span.end for span in drawn)
     heights = [t.warps for t in timelines]
     size = WIDTH, 1.2 + ROW * sum(heights) + 0.6 * len(timelines)
     drawing = Figure(figsize=size, layout="constrained")
@@ -417,12 +436,14 @@ def figure(timelines, start=0, end=None):
 
 
 def _name_lanes(axes, spans, lanes):
-    """Beside each warp's lines: the rings, or kinds of groups, that they are of."""
-    for warp, ring in sorted({(span.warp, span.ring) for span in spans}):
+    """Beside each warp's lines: the rings, or kinds of groups, that they are of, none upon another."""
+    middles, beside, lowest = {}, axes.get_yaxis_transform(), -1
+    for warp, ring in {(span.warp, span.ring) for span in spans}:
         places = [i for i, (name, _) in enumerate(lanes) if name == ring]
-        middle = warp + 0.03 + 0.4 * (sum(places) / len(places) + 0.5) / len(lanes)
-        beside = axes.get_yaxis_transform()
-        axes.text(1.005, middle, ring, transform=beside, va="center", fontsize=TEXT)
+        middles[warp, ring] = warp + 0.03 + 0.4 * (sum(places) / len(places) + 0.5) / len(lanes)
+    for (_, ring), middle in sorted(middles.items(), key=lambda pair: pair[1]):
+        lowest = max(middle, lowest + 1.3 * TEXT / 72 / ROW)
+        axes.text(1.005, lowest, ring, transform=beside, va="center", fontsize=TEXT)
 
 
 def _draw(axes, span, lanes, start, last):

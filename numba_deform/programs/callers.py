@@ -21,7 +21,12 @@ def program_frame():
     return frame, level
 
 
-def program_line():
-    """``file:line`` of that frame."""
+def program_place():
+    """``file:line`` of that frame, with the path that Python has."""
     frame, _ = program_frame()
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def program_line():
+    """The same with the file's name alone."""
+    return Path(program_place()).name

@@ -38,9 +38,28 @@ def watched(session, options):
             if value is not None:
                 os.environ[name] = value
         if os.getpid() == owner:
-            for file in sorted(folder.glob("*.seen")):
-                session.add(pickle.loads(file.read_bytes()))
-            shutil.rmtree(folder)
+            _gather(session, folder)
+
+
+def _gather(session, folder):
+    """``session`` takes over what its children have seen; those that go on are judged no more."""
+    for file in sorted(folder.glob("*.seen")):
+        session.add(pickle.loads(file.read_bytes()))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def gathered():
+    """The first session of this process that is open, with what its children have seen, or None: for its last
+    moment."""
+    session, folder = next(iter(_open), (None, None))
+    if session is not None and session.folder is None:
+        _gather(session, folder)
+    return session
+
+
+def parent_session():
+    """The session of a process that one under ``check`` has started, or None."""
+    return next((session for session, _ in _open if session.folder is not None), None)
 
 
 def start(new_session, stand_ins):

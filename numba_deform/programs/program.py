@@ -8,9 +8,8 @@ from pathlib import Path
 
 from ..engines.cpu import SimFault
 from .callers import is_ours
+from .endings import status_of
 from .session import check
-
-INTERRUPTED = 130
 
 
 def run(words, options):
@@ -50,8 +49,8 @@ def _status(name, as_module):
             return ended.code or 0
         print(ended.code, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        return status_of(interrupt)
     except SimFault:  # after ``stop``; it is told with the rest
         return 1
     except Exception as error:

@@ -11,7 +11,7 @@ from ..engines.cpu.frontends.ptx.compilers.cuda_kernels import from_cuda
 from ..engines.cpu.frontends.ptx.kernels import from_ptx
 from ..engines.faults import WrongResult
 from ..engines.launches import Launch
-from .program import INTERRUPTED
+from .endings import status_of
 from .session import Session
 from .triton_driver import Launched
 
@@ -51,8 +51,8 @@ def run(words, options):
         session.judge(launch)
     except SimFault:  # after ``stop``; it is told with the rest
         return session, 1
-    except KeyboardInterrupt:
-        return session, INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        return session, status_of(interrupt)
     return session, 0
 
 

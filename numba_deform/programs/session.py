@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import threading
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -18,14 +19,16 @@ from ..engines.faults import Deadlock, EngineError, Livelock, Unfinished
 from ..engines.shapes import shape_of
 from ..engines.waivers import WAIVERS, added
 from ..engines.waivers import names as waivers
-from .callers import program_line
+from .callers import program_place
 from .children import keep, watched
+from .endings import INTERRUPTIONS
 from .progress import Progress
 from .sampling import LARGE, NotRunnable, UnjudgedBlocks, sample
-from .summary import text
+from .summary import short, text
 
 TURN = threading.RLock()  # a launch at a time; ONE_AT_A_TIME goes to its workers while it waits
 TIMEOUT = 3600.0  # seconds for one schedule of a launch
+NOTHING_JUDGED = 6  # an exit status: pytest has 0 to 5
 
 
 @dataclass
@@ -34,11 +37,12 @@ class Finding:
 
     fault: SimFault
     kernel: str
-    launch: str  # file:line of the program
+    launch: str  # file:line of the program, with the path that Python has
     grid: tuple  # empty, as block, where it is none of one launch
     block: tuple
     count: int = 1
     suppressed: bool = False
+    told: bool = False  # whether a test has failed for it
 
     @property
     def key(self):
@@ -51,13 +55,16 @@ class Session:
 
     ``schedules``, ``seed``, ``landing`` and ``waive`` are those of ``simulate``; with ``explored`` every order
     of a launch's events is tried first. ``stop`` ends the program at the first fault. ``suppressions``: pairs
-    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``. Schedules and
-    orders of a launch run in the workers of ``executor``, as those of ``simulate``; a launch that cannot be
-    sent there, and those of child processes, run where they are. ``arch``: the GPU that the program finds and
-    Triton compiles for.
+    of patterns for a rule's name and for the line, such as ``("DataRace", "histogram.py:*")``, whose file may
+    be told by any last part of its path, however it was imported. Schedules and orders of a launch run in the
+    workers of ``executor``, as those of ``simulate``; a launch that cannot be sent there, and those of child
+    processes, run where they are. ``arch``: the GPU that the program finds and Triton compiles for.
 
     Of a launch of more than ``large`` threads some whole blocks are judged (``sampling.sample``), and the rest
     runs without checks; ``all`` judges every block of every launch.
+
+    What Triton's compiler emits and a program cannot mend is waived (``waivers.OF_TRITON``), and counted in the
+    summary; with ``strict`` it is a fault.
     """
 
     schedules: int = 1
@@ -68,6 +75,7 @@ class Session:
     stop: bool = False
     timeout: float = TIMEOUT
     all: bool = False
+    strict: bool = False
     large: int = LARGE
     suppressions: tuple = ()
     arch: str = "sm_90a"
@@ -75,7 +83,7 @@ class Session:
     folder: Path | None = None  # of a child: where the check that it belongs to finds what it has seen
 
     def __post_init__(self):
-        self.waive = waivers(self.waive)
+        self.waive, self.began_in = waivers(self.waive), Path.cwd().resolve()  # where relative paths begin
         check_executor(self.executor)
         limits_of(self.arch)
         self.forget()
@@ -92,12 +100,13 @@ class Session:
         # (launch number, kernel, line, why not or "") of those with a fault that were run to their end unjudged
         self.finished = []
         self.sites = {}  # (program's line, kernel): launches
+        self.used = set()  # of ``suppressions``
 
     def add(self, other):
         """What a child has seen."""
         for name in ("launches", "blocks", "threads", "unjudged", "compiled"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("kernels", "whole", "notes", "stayed"):
+        for name in ("kernels", "whole", "notes", "stayed", "used"):
             getattr(self, name).update(getattr(other, name))
         self.finished += other.finished
         self.waived = added(self.waived, other.waived)
@@ -106,6 +115,7 @@ class Session:
         for key, finding in other.findings.items():
             known = self.findings.setdefault(key, finding)
             known.count += 0 if known is finding else finding.count
+            known.told |= finding.told
 
     def __str__(self):
         return text(self)
@@ -114,6 +124,18 @@ class Session:
     def faults(self):
         """The findings that are not suppressed, as they were met."""
         return [finding for finding in self.findings.values() if not finding.suppressed]
+
+    @property
+    def unused(self):
+        """The suppressions that have suppressed nothing."""
+        return [pair for pair in self.suppressions if pair not in self.used]
+
+    def status(self, ended):
+        """The exit status of a program that has ``ended`` with one of its own: 1 where there are faults and it
+        was not interrupted, NOTHING_JUDGED where it would be 0 and nothing was launched."""
+        if self.faults and ended not in INTERRUPTIONS:
+            return 1
+        return ended or (0 if self.launches else NOTHING_JUDGED)
 
     def note(self, text):
         """Something that the summary has to say."""
@@ -132,13 +154,15 @@ class Session:
         """Note a fault of the program's that is none of one launch."""
         with TURN, ONE_AT_A_TIME:
             try:
-                self._note(Finding(fault, name, program_line(), (), ()))
+                self._note(Finding(fault, name, program_place(), (), ()))
             finally:
                 keep(self)
 
     def _judge(self, launched):
-        name, where = launched.kernel.py_func.__qualname__, launched.where or program_line()
+        name, where = launched.kernel.py_func.__qualname__, launched.where or program_place()
         self.launches += 1
+        if self.strict:
+            launched.kernel.emitted = frozenset()
         code = launched.kernel.py_func.__code__
         self.kernels.add((code.co_filename, code.co_firstlineno, code.co_name))
         self.sites[where, name] = self.sites.get((where, name), 0) + 1
@@ -165,7 +189,7 @@ class Session:
             if not fault.nothing_left and not hasattr(launched, "checked"):  # behind which nothing comes
                 put_back()
                 why = self._finish(launched, fault, put_back)
-                self.finished.append((self.launches, name, where, why))
+                self.finished.append((self.launches, name, short(where), why))
             return
         finally:
             self.progress.close()
@@ -242,10 +266,18 @@ class Session:
         known = self.findings.setdefault(finding.key, finding)
         if known is not finding:
             known.count += 1
-        rule, line = known.key[:2]
-        known.suppressed = any(fnmatch(rule, a) and fnmatch(line, b) for a, b in self.suppressions)
+        matching = {pair for pair in self.suppressions if _matches(*known.key, *pair, self.began_in)}
+        known.suppressed, self.used = bool(matching), self.used | matching
         if self.stop and not known.suppressed:
             raise finding.fault
+
+
+def _matches(kind, place, rule, line, root):
+    """Whether a fault of this kind at this place, relative to ``root``, is one of a suppression's: its ``line``
+    is a pattern for the path, absolute, through links or not, or for the last parts of it."""
+    file, colon, number = place.rpartition(":")
+    paths = [f"/{path(root / file)}{colon}{number}" for path in (os.path.abspath, os.path.realpath)]
+    return fnmatch(kind, rule) and any(fnmatch(path, f"*/{line.lstrip('/')}") for path in paths)
 
 
 def _as_now(launched):
@@ -265,7 +297,7 @@ def suppressions(file):
     for a line that is none."""
     pairs = []
     for number, line in enumerate(Path(file).read_text().splitlines(), 1):
-        words = line.partition("#")[0].split()
+        words = line.partition("#")[0].rstrip().split(None, 1)  # a path may have blanks
         if words and len(words) != 2:
             raise ValueError(f"{file}:{number}: {line.strip()!r} is not a rule's name and file:line")
         pairs += [tuple(words)] if words else []

@@ -1,4 +1,4 @@
-"""What a :class:`session.Session` has found, as text, as JSON and as JUnit's XML."""
+"""What a :class:`session.Session` has found, as text, as JSON and as JUnit's XML; and ``sarif`` as SARIF."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,12 @@ def fault_text(finding):
     grid, block = (_shape(shape) for shape in (finding.grid, finding.block))
     times = f", met in {finding.count} launches" if finding.count > 1 else ""
     what = f"{finding.kernel}[{grid}, {block}], launched" if finding.grid else f"{finding.kernel}, called"
-    return f"{finding.fault}\n  in     {what} at {finding.launch}{times}"
+    return f"{finding.fault}\n  in     {what} at {short(finding.launch)}{times}"
+
+
+def short(place):
+    """A place with the name of its file alone."""
+    return Path(place).name
 
 
 def _shape(shape):
@@ -29,19 +34,24 @@ def text(session):
 
 
 def last_line(session):
-    if not session.launches:
+    if not session.launches and not session.findings:
         return NOTHING
+    waived = dict(zip(session.waived, in_words(session.waived), strict=True))
     met, hidden = len(session.faults), len(session.findings) - len(session.faults)
     parts = [
         f"{_count(session.launches, 'launch', 'launches')} of {_count(len(session.kernels), 'kernel')}",
         *_judged(session),
         _count(met, "fault") if met else "no fault",
         *([f"{hidden} suppressed"] if hidden else []),
-        *(f"waived {words}" for words in in_words(session.waived)),
+        *(f"waived {words}" for name, words in waived.items() if name in session.waive),
     ]
     whole = (f"{name} was judged whole: it {why}" for name, why in session.whole.items())
     stayed = (f"{name} was judged here: {why}" for name, why in session.stayed.items())
-    return "\n".join((", ".join(parts), *_unjudged(session), *whole, *stayed, *session.notes))
+    unused = (f"the suppression {' '.join(pair)} was of no use" for pair in session.unused)
+    emitted = (f"waived by default, for Triton's compiler emits it: {words} (strict=yes judges it)"
+               for name, words in waived.items() if name not in session.waive)  # fmt: skip
+    more = *emitted, *_unjudged(session), *whole, *stayed, *session.notes, *unused
+    return "\n".join((", ".join(parts), *more))
 
 
 def _judged(session):
@@ -90,10 +100,12 @@ def as_dict(session, status):
         "finished_unjudged": session.finished,
         "large_judged_whole": session.whole,
         "notes": list(session.notes),
+        "unused_suppressions": session.unused,
         "not_sent_to_the_executor": session.stayed,
         "threads": session.threads,
         "as_machine_code": session.compiled,
         "waived": {name: how_often for name, (how_often, _) in session.waived.items()},
+        "waived_by_default": [name for name in session.waived if name not in session.waive],
         "faults": [_fault(finding) for finding in session.findings.values()],
     }
 
@@ -103,7 +115,7 @@ def _fault(finding):
     return {
         "fault": type(fault).__name__, "what": fault.what, "where": fault.where, "source": fault.source,
         "rule": fault.rule, "cure": fault.cure, "fault_block": fault.block,
-        "fault_threads": list(fault.threads), "kernel": finding.kernel, "launch": finding.launch,
+        "fault_threads": list(fault.threads), "kernel": finding.kernel, "launch": short(finding.launch),
         "grid": list(finding.grid), "block": list(finding.block), "count": finding.count,
         "suppressed": finding.suppressed,
     }  # fmt: skip
@@ -113,7 +125,7 @@ def write_json(session, status, file):
     Path(file).write_text(json.dumps(as_dict(session, status), indent=1) + "\n")
 
 
-def write_junit(session, file):
+def write_junit(session, status, file):
     """A test case for each kernel at each line that launches it; those with faults have failed."""
     faults = {}
     for finding in session.faults:
@@ -123,7 +135,7 @@ def write_junit(session, file):
         "testsuite", name="numba-deform check", tests=str(len(sites)), failures=str(len(faults))
     )
     for launch, kernel in sites:
-        case = ElementTree.SubElement(suite, "testcase", classname=launch, name=kernel)
+        case = ElementTree.SubElement(suite, "testcase", classname=short(launch), name=kernel)
         for finding in faults.get((launch, kernel), ()):
             kind = type(finding.fault).__name__
             failure = ElementTree.SubElement(case, "failure", type=kind, message=finding.fault.what)

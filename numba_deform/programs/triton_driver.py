@@ -29,6 +29,7 @@ from ..engines.cpu.frontends.arguments import extents
 from ..engines.cpu.frontends.ptx.compilers.triton_kernels import TritonKernel
 from ..engines.gc_pauses import kept
 from ..engines.launches import PATTERN
+from ..engines.waivers import OF_TRITON
 
 MULTIPROCESSORS = 132
 REGISTERS = 128  # of a thread, for programs that ask: nobody has counted them without ptxas
@@ -174,7 +175,7 @@ class Launcher:
             hook(launch_metadata)
         launch = self.kernel[x, y, z](*args)
         kernel = copy.copy(launch.kernel)
-        kernel.unset = self.driver.unset.ranges(launch)
+        kernel.unset, kernel.emitted = self.driver.unset.ranges(launch), OF_TRITON
         call = launch.grid, (kernel.threads,), launch.args, kernel.shared_bytes, launch.cluster
         self.driver.run(launched := Launched(kernel, *call))
         self.driver.unset.given.update(launched.unset)  # what a kernel has set in part

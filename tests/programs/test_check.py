@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.metadata import entry_points
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -203,7 +202,7 @@ def test_in_code_and_everything_is_as_before():
         with pytest.raises(SimFault, match="index"), nd.check(stop=True):
             shifted[1, 8](np.arange(8.0), out)
     assert session.launches == 1 and [type(f.fault).__name__ for f in session.faults] == ["OutOfRange"]
-    assert session.faults[0].launch.startswith("test_check.py:")
+    assert session.faults[0].launch.startswith(f"{__file__}:")
     assert {name: getattr(driver, name) for name in before} == before
     assert not cuda.is_available() or cuda.gpus.current.name != "CPU engine of numba_deform"
     with pytest.raises(ValueError, match="waive='all' is none of the rules"), nd.check(waive="all"):
@@ -413,27 +412,6 @@ def test_in_the_workers_of_an_executor(options, called):
         pass
 
 
-@pytest.mark.skipif(not entry_points(group="pytest11", name="numba_deform"), reason="only if it is installed")
-def test_pytest_with_the_option(write):
-    file = write(KERNEL + """
-def test_right():
-    out = np.zeros(1)
-    kernel[1, 1](out)
-    assert out[0] == 0
-
-def test_wrong():
-    kernel[1, 32](np.zeros(1))
-""", "test_kernels.py")  # fmt: skip
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", file]
-    done = subprocess.run([*command, "--numba-deform"], capture_output=True, text=True, cwd=Path(file).parent)
-    assert "1 failed, 1 passed" in done.stdout and "DataRace: writes out" in done.stdout, done.stdout
-    assert "numba-deform: 2 launches of 1 kernel" in done.stdout
-    done = subprocess.run(
-        [*command, "--numba-deform", "--numba-deform-waive=x"], capture_output=True, text=True
-    )
-    assert done.returncode == 4 and "waive='x' is none of the rules" in done.stderr
-
-
 class Shell:
     """What IPython gives an extension."""
 
@@ -552,13 +530,17 @@ def test_the_line_of_progress(capsys):
     line(2)
     line(2)
     assert line.text(6.0) == "launch 2 (kernel): 4,000 of 8,000 threads, about 6 s left"
-    line.next = 0
+    assert capsys.readouterr().err == ""
+    line.next = 0  # it is time
+    line(1)
     line(1)
     line.close()
-    assert capsys.readouterr().err == ""  # no terminal
+    said = capsys.readouterr().err  # no terminal: a line of its own, and then none for a while
+    assert re.fullmatch(r"numba-deform: launch 2 \(kernel\): 5,000 of 8,000 threads, about \d+ s left\n", said)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-        line(1)
+        line = Progress("launch 2 (kernel)", 8, 1000)
+        line(6)
         line.next = 0
         line(1)
         line.close()

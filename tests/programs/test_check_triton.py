@@ -78,9 +78,12 @@ def test_a_right_program(tmp_path, capsys):
     from triton.runtime import driver
 
     before = driver._active, torch.cuda.is_available()
-    status, said = check(tmp_path, "", "waive=init-fence,same-value,map-without-a-meeting")
+    status, said = check(tmp_path, "")
     told = capsys.readouterr()
     assert (status, said["launches"], said["faults"]) == (0, 4, []), told.err
+    by_default = sorted(said["waived_by_default"])
+    assert by_default == sorted(said["waived"]) == ["init-fence", "map-without-a-meeting"]
+    assert "\nwaived by default, for Triton's compiler emits it: init-fence: " in told.err
     assert told.out.endswith("ended right\n")
     tuned, timed = said["notes"]
     assert tuned.startswith("add was not tuned: it took the first of 2 configurations that fits, B: 128")
@@ -88,8 +91,50 @@ def test_a_right_program(tmp_path, capsys):
     assert (driver._active, torch.cuda.is_available()) == before
 
 
+def test_what_its_compiler_emits_is_judged_on_demand(tmp_path, capsys):
+    status, said = check(tmp_path, "", "strict=yes", "waive=map-without-a-meeting")
+    assert status == 1 and {fault["fault"] for fault in said["faults"]} == {"MissingInitFence"}
+    assert list(said["waived"]) == ["map-without-a-meeting"] and said["waived_by_default"] == []
+    assert "by default" not in capsys.readouterr().err
+
+
+SAME = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def largest(x, out, ROWS: tl.constexpr):
+    rows = tl.arange(0, ROWS)[:, None] * 64 + tl.arange(0, 64)
+    tl.store(out + tl.arange(0, ROWS), tl.max(tl.load(x + rows), 1))
+
+
+x, out = torch.rand(32, 64, device="cuda"), torch.empty(32, device="cuda")
+largest[(BLOCKS,)](x, out, 32)
+assert torch.equal(out, x.max(1)[0])
+"""
+
+
+@pytest.mark.parametrize("blocks, faults", [(1, []), (2, ["DataRace"])])
+def test_stores_of_the_same_value(tmp_path, capsys, blocks, faults):
+    """Those of a reduction in shared memory are the compiler's; two programs that store one result are not."""
+    file, out = tmp_path / "program.py", tmp_path / "out.json"
+    file.write_text(SAME.replace("BLOCKS", str(blocks)))
+    assert main(["check", f"json={out}", str(file)]) == len(faults)
+    said = json.loads(out.read_text())
+    assert [fault["fault"] for fault in said["faults"]] == faults
+    if not faults:
+        assert said["waived_by_default"] == ["same-value"]
+        assert main(["check", f"json={out}", "strict=yes", str(file)]) == 1
+    else:
+        assert said["faults"][0]["source"].startswith("tl.store(out")
+        assert main(["check", f"json={out}", "waive=same-value", str(file)]) == 0
+        assert json.loads(out.read_text())["waived_by_default"] == []
+
+
 def test_a_wrong_one(tmp_path, capsys):
-    status, said = check(tmp_path, "+ 1", "waive=init-fence,same-value,map-without-a-meeting")
+    status, said = check(tmp_path, "+ 1")
     assert status == 1
     fault, *_ = said["faults"]
     assert fault["fault"] == "OutOfRange" and fault["kernel"] == "add"
@@ -123,7 +168,7 @@ sums[(2,)](torch.zeros(128, dtype=torch.int32, device="cuda"), h, 64)
 def test_memory_that_nobody_has_set(tmp_path, capsys, memory, faults):
     file = tmp_path / "program.py"
     file.write_text(SUMS.replace("HERE", memory))
-    main(["check", f"json={tmp_path}/out.json", "waive=same-value", str(file)])
+    main(["check", f"json={tmp_path}/out.json", str(file)])
     said = json.loads((tmp_path / "out.json").read_text())
     assert [fault["fault"] for fault in said["faults"]] == faults and said["launches"] == 1
 
@@ -147,7 +192,7 @@ def test_without_triton_nothing_is_imported(tmp_path):
     before = set(sys.modules)
     file = tmp_path / "plain.py"
     file.write_text("print(1)")
-    assert main(["check", str(file)]) == 0
+    assert main(["check", str(file)]) == 6, "nothing was launched"
     assert not {name for name in set(sys.modules) - before if name.split(".")[0] in ("torch", "triton")}
 
 
@@ -179,7 +224,7 @@ assert torch.allclose(out, a.float() @ b.float(), atol=1e-4)
 def test_the_gpu_that_the_program_finds(tmp_path, words, capability, notes):
     file, out = tmp_path / "product.py", tmp_path / "out.json"
     file.write_text(PRODUCT.replace("CAPABILITY", str(capability)))
-    assert main(["check", "waive=same-value", f"json={out}", *words, str(file)]) == 0
+    assert main(["check", f"json={out}", *words, str(file)]) == 0
     said = json.loads(out.read_text())
     assert said["launches"] == 1 and not said["faults"]
     assert [note.partition(":")[0] for note in said["notes"]] == notes

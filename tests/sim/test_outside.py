@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import numba_deform as nd
+from numba_deform.course.pipelines.cluster import multicast
 from numba_deform.course.pipelines.reduction import column_sums
 from numba_deform.engines import faults
+from numba_deform.measure import timeline
 
 PROGRAMS = Path(__file__).parent / "outside"
 SMALL = {"flash": {"stages": 1, "steps": 1}, "splitk": {"stages": 1, "steps": 2},
@@ -352,3 +354,55 @@ def test_a_timeline_has_the_barriers_of_no_ring():
     assert loader.ring == "the cluster's barrier" and loader.start >= max(issued)
     named = nd.timeline(column_sums(), engine="cpu").barriers
     assert {span.warp for span in named if span.ring == "named barrier 1"} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("by_hand", [0, 1])
+def test_a_timeline_of_a_ping_pong(by_hand):
+    """Every flight ends where the group whose turn it is first sees that use of the stage, and no copy lands
+    later; a stage that is given back by hand is no longer computed on."""
+    stages, steps, tiles = 3, 2, 4
+    made = launch("pingpong", stages=stages, steps=steps, tiles=tiles, by_hand=by_hand)
+    made = nd.timeline(made, engine="cpu")
+    flights = sorted(made.flights, key=lambda flight: flight.use)
+    assert len(flights) == steps * tiles and made.notes() == []
+    turns = [iter([use for use in range(steps * tiles) if use // steps % 2 == group]) for group in range(2)]
+    seen = {}
+    for group, uses in enumerate(turns):
+        computes = [[s.start for s in made.spans if s.warp == warp and s.activity == "compute"]
+                    for warp in range(4 * group, 4 * group + 4)]  # fmt: skip
+        seen |= dict(zip(uses, map(min, *computes), strict=True))
+    for use, flight in enumerate(flights):
+        barrier, lap = f"ring.full[{use % stages}]", use // stages
+        landed = [copy.end for copy in made.copies if (copy.barrier, copy.phase) == (barrier, lap)]
+        assert len(landed) == 2 and max(landed) <= flight.end == seen[use]
+    for warp in range(8):
+        activities = [span.activity for span in made.spans if span.warp == warp]
+        assert activities.count("other") + 1 == activities.count("compute")  # of the last nothing tells the end
+
+
+def test_a_timeline_of_a_split_k_cluster():
+    """The sums are drawn in the block where they land, from their copy to its end; stages given back by
+    ``arrive`` are no longer computed on."""
+    made = nd.timeline(launch("splitk_copied"), engine="cpu", block=[0, 1])
+    for block, one in enumerate(made):
+        sent = [flight for flight in one.flights if flight.ring != "ring"]
+        assert [flight.ring for flight in sent] == ["sent, block 1"] * (block == 0)
+        assert len(one.flights) == 3 + len(sent) and one.notes() == []
+        activities = [span.activity for span in one.spans if span.warp == 0]
+        assert (activities.count("compute"), activities.count("other")) == (3, 2)  # the last has no end
+        for flight in sent:
+            (copy,) = (copy for copy in one.copies if copy.barrier == "sent")
+            assert (flight.start, flight.end) == (copy.start, copy.end) and copy.bytes == 64 * 64 * 4
+            waited = [span for span in one.barriers if span.ring == "sent"]
+            assert waited and all(0 <= span.end - flight.end < 50 for span in waited if span.warp > 0)
+    last = max(flight.end for one in made for flight in one.flights)
+    assert all(axes.get_xlim()[1] >= last for axes in timeline.figure(made).axes), "all of it is in the picture"
+
+
+def test_a_timeline_has_what_other_blocks_multicast():
+    for block in range(2):
+        made = nd.timeline(multicast(steps=3), engine="cpu", block=block)
+        rings = [flight.ring for flight in made.flights]
+        assert rings.count("ring") == rings.count(f"ring, block {1 - block}") == 3 and len(rings) == 6
+        landed = {copy.end for copy in made.copies if copy.sender != block}
+        assert {flight.end for flight in made.flights if flight.ring != "ring"} == landed

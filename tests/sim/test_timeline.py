@@ -126,6 +126,28 @@ def test_flights_of_producers_in_turn(stages, producers):
     ]
 
 
+@pytest.mark.parametrize("stages, steps", [(2, 1), (3, 2), (3, 4), (4, 8), (3, 9)])
+def test_flights_of_consumers_in_turn(stages, steps):
+    """Two warps take steps tiles each in turn, of which two others issue halves, tile i into stage i % S as
+    soon as it is empty. Neither sees all uses of a stage, and tile 1 nobody computes."""
+    tiles, parts = 4 * steps, []
+    for warp in range(2):
+        part = []
+        for i in (i for i in range(tiles) if i // steps % 2 == warp and i != 1):
+            part += [(100 * i + 1050, device.COMPUTE, i % stages, i // stages % 2),
+                     (100 * i + 1060, device.RELEASE, i % stages, i // stages % 2)]  # fmt: skip
+        parts.append(marks_of(*part, (50_000, device.RELEASE, 0, 0)))
+    for late in range(2):
+        part = [(1000 + late + max(i, 100 * (i - stages) + 61), device.ISSUE, i % stages, i // stages % 2)
+                for i in range(tiles)]  # fmt: skip
+        parts.append(marks_of(*part, (50_000, device.COMMIT, 0, 0)))
+    made = timeline.decode(np.concatenate(parts), "t", "e")
+    for warp in 2, 3:
+        ends = {flight.use: flight.end + made.began for flight in made.flights if flight.warp == warp}
+        assert ends == {i: 100 * i + 1050 for i in range(tiles) if i != 1}
+    assert made.undrawn == {"": 2}
+
+
 def test_a_deeper_ring_waits_less():
     """What the timeline is for: with more stages a warp waits for less of its time."""
     waits = []
@@ -430,8 +452,8 @@ def test_two_blocks_of_a_cluster(tmp_path):
         by = one.began - made.began
         assert [(s.start - by, s.end - by) for s in made.spans] == [(s.start, s.end) for s in one.spans]
     assert min(span.start for made in both for span in made.spans) == 0
-    waits = [{span.end for span in made.barriers if "cluster" in span.ring} for made in both]
-    assert waits[0] and waits[0] == waits[1]  # they leave the cluster's barrier together
+    waits = [max(span.end for span in made.barriers if "cluster" in span.ring) for made in both]
+    assert abs(waits[0] - waits[1]) < 10  # they leave the cluster's barrier together; each run marks one block
     assert both._repr_png_()[:4] == b"\x89PNG" and both.save(tmp_path / "both.svg").exists()
 
 

@@ -132,3 +132,13 @@ def poison(*shape, dtype=np.uint32):
     out = np.empty(shape, dtype)
     out.view(np.uint8).fill(0xFF)
     return out
+
+
+def sums_of_tiles(items, lanes):
+    """``arguments`` of a kernel(data, out): data of so many tiles; out is their sum, a number for each lane."""
+
+    def arguments(seed):
+        data, out = random_words(items, lanes, seed=seed), poison(lanes)
+        return Launch((data, out), out, data.sum(axis=0))
+
+    return arguments

@@ -116,7 +116,7 @@ class Block(Scheduler):
             site = site or thread.site()
             phase, name = about.phase if phase is None else phase, getattr(about, "name", about)
             who, line = (self.index, thread.warp, thread.lane), origin(site)[1] if site else 0
-            self.events.append(Event(kind, start, end, *who, name, phase, size, dst, line))
+            self.events.append(Event(kind, start, end, *who, name, phase, size, dst, line, thread.block.index))
 
     def launch_copy(self, copy, deliver):
         copy.deliver, copy.due = deliver, self._due()

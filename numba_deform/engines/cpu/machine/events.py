@@ -19,3 +19,4 @@ class Event(NamedTuple):
     bytes: int
     address: int  # shared address of a copy's destination
     line: int
+    sender: int  # the block whose thread did it, which of a copy may be another of the cluster

@@ -78,7 +78,8 @@ def _under(w, read_by, same):
 
 def decide(race, memory, thread, address, content, record):
     """``race`` is what the check of a store of the bytes ``content`` has raised. If the stores that it races
-    with are of the same value, and that is waived, this leaves ``record`` and returns; else it raises."""
+    with are of the same value, and that is waived, in shared memory also as the compiler's, this leaves
+    ``record`` and returns; else it raises."""
     a, size = address - memory.base, len(content)
     made, late_ones = [], 0
     for lo, hi, w in stretches(memory.written[a : a + size]):
@@ -96,7 +97,8 @@ def decide(race, memory, thread, address, content, record):
         for reader in stores.reads:
             memory._check_overwrite(thread, reader, address, record)
     race.waiver = "same-value"
-    if not thread.block.execution.waived.excuses(race, thread):
+    waived = thread.block.execution.waived
+    if not ((memory.is_shared or race.waiver in waived.asked) and waived.excuses(race, thread)):
         raise race
     memory.read_by[a : a + size] = [None] * size
     memory.written[a : a + size] = made

@@ -48,7 +48,7 @@ class ShadowMemory(MayHoldUndefined):
     records; ``watched``: whether a write needs more than a look at them (``before_write``).
     """
 
-    traced, watched, nothing = True, False, UNWRITTEN
+    traced, watched, is_shared, nothing = True, False, False, UNWRITTEN
     unset = UninitialisedRead.rule, UninitialisedRead.cure  # of a read of what nothing has written
     narrow = False  # whether an atomic of scope cta has been here
 

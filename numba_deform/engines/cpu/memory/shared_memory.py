@@ -23,7 +23,7 @@ class SharedMemory(ShadowMemory):
     places them at (``Execution.shared_alignment``).
     """
 
-    FIRST, GUARD = 1024, 64
+    FIRST, GUARD, is_shared = 1024, 64, True
     # For what alignment and guards leave free. All lies below 256 KB: a matrix descriptor has 14 bits for an
     # address, in units of 16 bytes.
     ROOM = 24 * KB

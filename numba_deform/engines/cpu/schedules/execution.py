@@ -51,12 +51,14 @@ class Execution:
         if code:
             self.block_type = NativeBlock
         # What machine code stores is not looked at: a race in it is for the interpreter.
-        self.waived = Waived(launch.waive - {"same-value"} if code else launch.waive)
-        self.watch = unjudged if launch.unjudged else lambda memory: memory
+        apart = {"same-value"} if code else set()
+        emitted = frozenset() if launch.unjudged else getattr(launch.kernel, "emitted", frozenset())
+        self.waived = Waived(launch.waive - apart, emitted - apart)
+        self.watch = watch = unjudged if launch.unjudged else lambda memory: memory
         if "same-value" in self.waived.names:
             self.watch = SameValue().watch
         for region in self.globals.regions:
-            self.watch(region)
+            (self.watch if "same-value" in self.waived.asked else watch)(region)
             region.forget(launch.kernel.unset)
         self.is_slow = (lambda blocks: False) if reason else launch.is_slow
         maps = arguments.maps_of(launch.args)
