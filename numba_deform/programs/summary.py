@@ -30,7 +30,7 @@ def text(session):
 
 def last_line(session):
     if not session.launches:
-        return NOTHING
+        return "\n".join((NOTHING, *session.notes))
     met, hidden = len(session.faults), len(session.findings) - len(session.faults)
     parts = [
         f"{_count(session.launches, 'launch', 'launches')} of {_count(len(session.kernels), 'kernel')}",

@@ -100,6 +100,8 @@ def outside(space, thread, what, address, size, name, record=None):
     held = records.index(OUTSIDE) if OUTSIDE in records else len(records)
     where = f"the array ends {held} bytes on" if held else "no array is there"
     fault = thread.fault(faults.OutOfRange, f"{what}: {where}", name)
+    if not held and address >= getattr(space, "dynamic_start", address + 1):
+        space.tell_size(fault)
     if held and isinstance(record, Copy):
         fault.cure = "Make the array as large as what is copied. A box counts as a whole, what lies outside "
         fault.cure += "the tensor included: all its sizes, times the element's."

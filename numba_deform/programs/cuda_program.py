@@ -1,0 +1,437 @@
+"""A CUDA C++ program with its own ``main``, for ``numba-deform check program.cu``: nvcc compiles all of it, the
+host's code runs in a child process over a stand-in for the CUDA runtime (``cudart.c``), and launches are judged.
+
+Memory of the device is the host's, streams (``streams.py``) do at once what they are told, there is one device. A
+function of CUDA's libraries that the stand-in does not have ends the program where it is called, by its name."""
+
+import contextlib
+import copy
+import ctypes
+import functools
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+from ..device.limits import LIMITS
+from ..engines.cpu import SimFault
+from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
+from ..engines.cpu.frontends.ptx.demangling import unmangled, with_arguments
+from ..engines.cpu.frontends.ptx.kernels import contents, from_ptx
+from ..engines.cpu.frontends.ptx.parser import SIZES
+from ..engines.faults import BadLaunch, OutOfRange, StreamRace
+from ..engines.tensormap import maps, packed, rules
+from .children import keep, watched
+from .program import INTERRUPTED
+from .session import Session
+from .streams import Streams
+from .triton_driver import REGISTERS, Launched
+
+RUNTIME = Path(__file__).with_name("cudart.c")
+ELEMENTS = (  # in the driver's order
+    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64", "bfloat16",
+    "float32_ftz", "tfloat32", "tfloat32_ftz",
+)  # fmt: skip
+SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, LAUNCH_FAILURE, TOO_LARGE = 0, 1, 9, 719, 720
+DEVICE, PINNED, MANAGED, REGISTERED = range(4)  # kinds of memory, as cudart.c has them
+MEMORY, MULTIPROCESSORS, POISON, REFUSED = 80 << 30, 132, 0xFF, 2
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
+LIBRARIES = re.compile(r"-l?(?:cuda|cudart|cudart_static|cudadevrt|nvidia-ml)$")  # which the stand-in replaces
+LIBRARY = re.compile(r"\bU ((?:cu[A-Z]|__cuda|cuda[A-Z]|cu(?:blas|fft|rand|sparse|solver|dnn)|nv|nccl)\w*)$", re.M)
+CALL = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))
+
+
+def has_main(file):
+    """Whether a file of CUDA C++ is a whole program."""
+    return bool(MAIN.search(COMMENT.sub(" ", Path(file).read_text(errors="replace"))))
+
+
+def run(file, options, compiler, words, asked):
+    """(the Session, the exit status of ``main``) of a program that is called with ``words``. ``options`` and
+    ``compiler`` are for nvcc, as ``from_cuda`` has them, ``asked`` for the Session. A program that is ended by a
+    signal has 128 and its number for a status, and one that calls what is not supported 2."""
+    if not hasattr(os, "fork"):
+        raise ValueError(f"check {file}: a program with main() is run on Linux; entry=NAME judges one launch")
+    session = Session(**asked)
+    with tempfile.TemporaryDirectory(prefix="numba_deform_cuda_") as folder, watched(session, asked):
+        built = compiled(file, options, compiler, folder)
+        sys.stdout.flush(), sys.stderr.flush()
+        if not (child := os.fork()):
+            _in_child(session, built, file, words)
+        try:
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        except KeyboardInterrupt:
+            os.waitpid(child, 0)
+            status = INTERRUPTED
+    if status < 0 and status != -signal.SIGINT:
+        session.note(f"the program was ended by {signal.Signals(-status).name}")
+    return session, status if status >= 0 else 128 - status
+
+
+def compiled(file, options, compiler, folder):
+    """(the library with ``main`` and the stand-in, its PTX texts) in a folder. Raises as ``from_cuda``."""
+    nvcc, file, folder = compiler or cuda_kernels.nvcc(), Path(file), Path(folder)
+    if nvcc in (None, "nvrtc"):
+        raise FileNotFoundError(f"{file} has a main(), which nvcc compiles, and NVRTC does not; "
+                                f"{cuda_kernels.INSTALL}")  # fmt: skip
+    runtime, library, stubs = folder / "cudart.so", folder / "program.so", folder / "missing.c"
+    as_library = ["-shared", "-Xcompiler", "-fPIC", "--cudart=none"]
+    of_runtime = [*as_library, "-Xcompiler", "-O1,-w", "-Xlinker", "-Bsymbolic", str(RUNTIME), "-o", str(runtime)]
+    cuda_kernels.run_nvcc(nvcc, of_runtime, RUNTIME)
+    words = cuda_kernels.virtual([option for option in options if not LIBRARIES.match(option)])
+    words += [*as_library, "-lineinfo", "-Xcompiler", "-g1", "--keep", "--keep-dir", str(folder)]
+    cuda_kernels.run_nvcc(nvcc, [*words, str(file), str(runtime), "-o", str(library)], file)
+    said = subprocess.run(["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True).stdout
+    here = subprocess.run(["nm", "-D", "--defined-only", str(runtime)], capture_output=True, text=True).stdout
+    if missing := set(LIBRARY.findall(said)) - {line.split()[-1] for line in here.splitlines()}:
+        functions = "".join(f'int {name}() {{ return unsupported("{name}"); }}\n' for name in sorted(missing))
+        stubs.write_text(f"int unsupported(const char *);\n{functions}")
+        cuda_kernels.run_nvcc(nvcc, [str(stubs), *of_runtime], RUNTIME)
+    return library, [path.read_text() for path in sorted(folder.glob("*.ptx"))]
+
+
+def _in_child(session, built, file, words):
+    """Run ``main``, and end as the program does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    libc = ctypes.CDLL(None)
+    try:
+        host = Host(session, *built, file)
+        argv = (ctypes.c_char_p * (len(words) + 2))(*map(os.fsencode, (file, *words)), None)
+        status = host.library.main(len(words) + 1, argv)
+        sys.stdout.flush(), sys.stderr.flush()
+        libc.exit(status)
+    except BaseException as error:
+        _stop(session, f"{Path(file).name}: {error}", error)
+
+
+def _stop(session, text, error=None):
+    """End this process, with words in the summary."""
+    if error is not None and not isinstance(error, (ValueError, OSError)):
+        traceback.print_exception(error)
+    session.note(text)
+    keep(session)
+    sys.stdout.flush(), sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)
+    os._exit(REFUSED)
+
+
+class Host(Streams):
+    """The runtime of one program: ``cudart.c`` calls its methods by their names, with numbers. What they raise
+    ends the program."""
+
+    def __init__(self, session, library, texts, file):
+        super().__init__(lambda fault, name: session.found(fault, name, self.line()))
+        self.session, self.file, self.path = session, Path(file), library
+        self.modules = [from_ptx(text, made=f"PTX of {self.file.name}") for text in texts]
+        if not any(map(len, self.modules)):
+            raise ValueError("there is no kernel in it")
+        for module in self.modules:
+            module.parameters |= cuda_kernels.parameters(self.file.read_text(errors="replace"))
+        self.variables, self.refusal, self.notes = {}, None, set()
+        self.hook = CALL(self.call)
+        # What the program calls is looked for here first: other packages may have loaded a real runtime.
+        self.runtime = ctypes.CDLL(str(library.with_name("cudart.so")))
+        self.library = ctypes.CDLL(str(library), os.RTLD_DEEPBIND)
+        targets = (re.search(r"(?m)^\.target\s+sm_(\d+)", text) for text in texts)
+        self.runtime.stand_in(self.hook, max(int(target[1]) for target in targets if target), self.library.main)
+
+    def call(self, name, words):
+        try:
+            return getattr(self, name.decode())(words) or 0
+        except SimFault:  # after ``stop``: it is told with the rest
+            os._exit(1)
+        except BaseException as error:
+            text = error.args[0] if isinstance(error, KeyError) else error
+            _stop(self.session, f"{self.line()}: the program was ended here: {text}", error)
+
+    # --- where the program stands ---------------------------------------------------------------------
+    def place(self):
+        offsets = (ctypes.c_uint64 * 64)()
+        return self._place(tuple(offsets[: self.runtime.stack_of_calls(offsets, 64)]))
+
+    @functools.cache  # noqa: B019 (there is one of it in a process)
+    def _place(self, offsets):
+        """Of calls on the stack the innermost in the program's folder, behind those that stand for a kernel."""
+        words = ["addr2line", "-f", "-i", "-e", str(self.path), *map(hex, offsets)]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+        frames = [(f, *at.partition(" ")[0].rpartition(":")[::2]) for f, at in zip(*[iter(said)] * 2, strict=True)]
+        stubs = [n for n, (function, *_) in enumerate(frames) if "__device_stub__" in function]
+        frames = frames[stubs[-1] + 2 if stubs else 0 :]
+        known = [(path, int(line)) for _, path, line in frames if line.isdigit() and not path.startswith("?")]
+        own = [(path, line) for path, line in known if self.file.resolve().parent in Path(path).resolve().parents]
+        return (own or known or [(str(self.file), 0)])[0]
+
+    # --- errors ---------------------------------------------------------------------------------------
+    def unsupported(self, words):
+        raise ValueError(f"{_text(words[0])} is not supported")
+
+    def absent(self, words):
+        self.session.note(f"{self.line()}: {_text(words[0])} was asked for, and is not supported")
+
+    def unknown_attribute(self, words):
+        self.session.note(f"{self.line()}: device attribute {words[0]} was asked for, and is not known")
+
+    def asked(self, words):
+        """The program looks whether something went wrong."""
+        if self.refusal:
+            self.session.note(f"{self.refusal.where.rpartition('/')[2]}: {self.refusal.what}")
+        self.refusal = None
+        keep(self.session)
+
+    def end(self, words=None):
+        """What a launch with ``<<<>>>`` was refused for, and nobody has asked for."""
+        if self.refusal:
+            name = _text(words[0]) if words and words[0] else self.refusal.kernel
+            self.session.found(self.refusal, name, self.refusal.where.rpartition("/")[2])
+        self.refusal = None
+        keep(self.session)
+
+    # --- memory ---------------------------------------------------------------------------------------
+    def all_memory(self, words):
+        return MEMORY
+
+    def free_memory(self, words):
+        return MEMORY - sum(size for _, size, _ in self.memory.values())
+
+    def allocate(self, words):
+        start, size, kind = words[:3]
+        array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
+        self.memory[start] = (array, kind), size, self.line()
+        if kind == DEVICE:
+            array[...] = POISON
+            self.unset.append((start, start + size))
+
+    def free(self, words):
+        self.wait_for_stream([0])
+        held = self.memory.get(words[0])
+        if held is None:
+            self._found(OutOfRange, "cudaFree", f"frees {words[0]:#x}, which is no memory that was asked for")
+            return False
+        self.set(words[0], words[0] + held[1])
+        return bool(self.memory.pop(words[0]))
+
+    def kind(self, words):
+        found = self.memory_at(words[0])
+        return self.memory[found[0]][0][1] if found else -1
+
+    def symbol(self, words):
+        array = self.variable(_text(words[0]))
+        address = array.ctypes.data
+        self.memory[address] = (array, REGISTERED), array.nbytes, unmangled(_text(words[0]))
+        return address
+
+    def variable(self, name):
+        """The bytes of a variable of the program's on the device, one for all kernels."""
+        if name not in self.variables:
+            of_module = (v for m in self.modules for v in m.variables if v.name == name and v.space != "shared")
+            if (found := next(of_module, None)) is None:
+                raise ValueError(f"the PTX has no variable {unmangled(name)}")
+            self.variables[name] = contents(found)
+        return self.variables[name]
+
+    def copy(self, words):
+        what, to, source, width, stream, kind, waits, pitch, from_pitch, height = words[:10]
+        name = _text(what)
+        target, origin = [(to + y * pitch, width) for y in range(height)], [
+            (source + y * from_pitch, width) for y in range(height)]  # fmt: skip
+        on_device = (kind in (1, 3), kind in (2, 3))  # of what is written, and of what is read
+        wrong = self._outside(name, "writes", target, on_device[0]) or self._outside(
+            name, "reads", origin, on_device[1])  # fmt: skip
+        if wrong:
+            return INVALID_VALUE
+        for (a, _), (b, _) in zip(target, origin, strict=True):
+            self.set(a, a + width)
+            ctypes.memmove(a, b, width)
+        self._done(name, stream, target, origin, waits)
+
+    def fill(self, words):
+        what, to, value, width, stream, _, _, pitch, _, height = words[:10]
+        name, target = _text(what), [(to + y * pitch, width) for y in range(height)]
+        if self._outside(name, "writes", target, True):
+            return INVALID_VALUE
+        for a, _ in target:
+            self.set(a, a + width)
+            ctypes.memset(a, value, width)
+        self._done(name, stream, target, [], False)
+
+    def _done(self, name, stream, written, read, waits):
+        ranges = [(a, a + n, True) for a, n in written] + [(a, a + n, False) for a, n in read]
+        self.done(stream, name, ranges)
+        if waits or not self.memory_at(written[0][0]):  # a copy to pageable memory returns when it is over
+            self.wait_for_stream([stream])
+
+    def _outside(self, name, verb, rows, on_device):
+        """Whether bytes that a copy takes lie outside what was asked for, which is told."""
+        start, stop = rows[0][0], rows[-1][0] + rows[-1][1]
+        found = self.memory_at(start)
+        if found is None and on_device:
+            self._found(OutOfRange, name, f"{verb} {stop - start:,} bytes where no memory of the device is")
+        elif found and stop > found[0] + found[1]:
+            what = f"{verb} {stop - start:,} bytes at byte {start - found[0]:,} of the {found[1]:,} bytes asked for"
+            self._found(OutOfRange, name, f"{what} at {found[2]}")
+        else:
+            return False
+        return True
+
+    def fault(self, kind, what):
+        fault = super().fault(kind, what)
+        if kind is StreamRace:
+            fault.cure = "Put cudaEventRecord(e, a) behind the first and cudaStreamWaitEvent(b, e) before the second, "
+            fault.cure += "or cudaStreamSynchronize(a) between."
+        return fault
+
+    def _found(self, kind, name, what):
+        fault = self.fault(kind, what)
+        fault.rule = f"{name} stays inside memory that the program has asked for."
+        fault.cure = "Check the size, and which pointer and direction are given."
+        self.found(fault, name)
+
+    # --- streams and events ---------------------------------------------------------------------------
+    def stream(self, words):
+        return int(self.cuStreamCreate(words[0]))
+
+    def event(self, words):
+        return int(self.cuEventCreate(0))
+
+    def wait_for_stream(self, words):
+        self.cuStreamSynchronize(_stream(words[0]))
+
+    def wait_for_event(self, words):
+        self.cuEventSynchronize(words[0])
+
+    def order(self, words):
+        self.cuStreamWaitEvent(_stream(words[0]), words[1], 0)
+
+    def record(self, words):
+        self.cuEventRecord(words[0], _stream(words[1]))
+
+    def elapsed(self, words):
+        """Nanoseconds between two events, which tell nothing of a GPU."""
+        self.session.note("times between events are those of the host: cudaEventElapsedTime says nothing of a GPU")
+        start, end = words[:2]
+        return int(1e6 * self.cuEventElapsedTime(start, end)) if {start, end} <= self.times.keys() else -1
+
+    # --- launches -------------------------------------------------------------------------------------
+    def entry(self, address):
+        """The kernel of a C++ name in the PTX."""
+        name = _text(address)
+        module = next((m for m in self.modules if name in m.names), None)
+        if module is None:
+            raise ValueError(f"the PTX has no kernel {with_arguments(name)}")
+        return module[name]
+
+    def static(self, words):
+        return self.entry(words[0]).static_bytes
+
+    def threads(self, words):
+        return self.entry(words[0]).threads or 1024
+
+    def registers(self, words):
+        self.session.note(f"registers are not counted without ptxas: occupancy and cudaFuncGetAttributes take "
+                          f"{REGISTERS} a thread")  # fmt: skip
+        return REGISTERS
+
+    def launch(self, words):
+        name, nine, shared, limit, stream, cooperative, by_brackets, args = words[:8]
+        kernel = self.entry(name)
+        nine = (ctypes.c_uint * 9).from_address(nine)
+        grid, block, cluster = (tuple(nine[i : i + 3]) for i in (0, 3, 6))
+        status, why = self._refusal(kernel, grid, block, cluster, shared, limit, cooperative)
+        if status:
+            return self._refused(kernel, status, why, by_brackets)
+        places = ctypes.cast(args, ctypes.POINTER(ctypes.c_void_p))
+        values = [_argument(v, places[n]) for n, v in enumerate(kernel.entry.params)]
+        launched = Launched(self._with_memory(kernel, values), grid, block, values, shared,
+                            None if cluster == (1, 1, 1) else cluster, self.line())  # fmt: skip
+        launched.touched = ()
+        self.unset, unfinished = [], len(self.session.finished)
+        self.session.judge(launched)
+        self.unset += launched.unset
+        self.done(stream, kernel.name, launched.touched)
+        return LAUNCH_FAILURE if any(why for *_, why in self.session.finished[unfinished:]) else SUCCESS
+
+    def _refusal(self, kernel, grid, block, cluster, shared, limit, cooperative):
+        """(the number of the error of a launch that a GPU refuses, why); 0 of others."""
+        threads, most = math.prod(block), kernel.threads or 1024
+        if not 0 < threads <= most or block[2] > 64:
+            return INVALID_CONFIGURATION, f"a block of {threads} threads, and it can have 1 to {most}"
+        if not math.prod(grid) or max(grid[1:]) > 65535:
+            return INVALID_CONFIGURATION, f"a grid of {' x '.join(map(str, grid))} blocks"
+        if any(n % of for n, of in zip(grid, cluster, strict=True)):
+            return INVALID_CONFIGURATION, f"a grid of {grid} blocks, no multiple of a cluster of {cluster}"
+        if shared > limit:
+            asked = f"{shared:,} bytes of dynamic shared memory, and it can have {limit:,}"
+            return INVALID_VALUE, f"{asked}: cudaFuncSetAttribute has to ask for more"
+        if not cooperative and any(name == "grid_workspace" for name, *_ in kernel.held):
+            return LAUNCH_FAILURE, "this_grid().sync() in a launch that is not cooperative: take cudaLaunchCooperativeKernel"
+        return SUCCESS, ""
+
+    def _refused(self, kernel, status, why, by_brackets):
+        fault = self.fault(BadLaunch, f"{kernel.name} was not launched: {why}")
+        fault.kernel = kernel.name
+        fault.cure = "Launch what fits, and look at cudaGetLastError() behind each launch."
+        self.end()
+        if status == LAUNCH_FAILURE or not by_brackets:
+            self.found(fault, kernel.name)
+        else:
+            self.refusal = fault
+        return status
+
+    def _with_memory(self, kernel, values):
+        """The kernel with all memory that the program has, named by its parameters."""
+        kernel, names = copy.copy(kernel), {}
+        for parameter, value in zip(kernel.parameters, values, strict=True):
+            names.setdefault(int(value) if isinstance(value, np.integer) else None, parameter)
+        own = [(name, value, content if value.startswith("%") else self.variable(value))
+               for name, value, content in kernel.held]  # fmt: skip
+        taken = {array.ctypes.data for *_, array in own}
+        more = [(names.get(start, f"memory of {line}"), object(), array)
+                for start, ((array, _), _, line) in self.memory.items() if start not in taken]  # fmt: skip
+        kernel.held, kernel.unset, kernel.by_bytes = (*own, *more), tuple(self.unset), self.several
+        vars(kernel).pop("digest", None)
+        return kernel
+
+    # --- tensor maps ----------------------------------------------------------------------------------
+    def encode(self, words):
+        out, kind, rank, start, dims, strides, box, steps, *four = words[:12]
+        dims, strides = ((ctypes.c_uint64 * 5).from_address(at)[:] for at in (dims, strides or dims))
+        box, steps = ((ctypes.c_uint32 * 5).from_address(at)[:] for at in (box, steps))
+        try:
+            made = maps.TensorMap(
+                start, ELEMENTS[kind], dims[:rank], strides[: rank - 1], box[:rank], element_strides=steps[:rank],
+                **{name: list(values)[n] for (name, values), n in zip(rules.OPTIONS.items(), four, strict=True)},
+            )  # fmt: skip
+        except rules.TensorMapError as wrong:
+            self.session.note(f"{self.line()}: cuTensorMapEncodeTiled returned CUDA_ERROR_INVALID_VALUE: {wrong}")
+            return INVALID_VALUE
+        ctypes.memmove(out, packed.pack(packed.fields_of(made)), 128)
+
+
+def _stream(handle):
+    """cudaStreamLegacy is the default stream."""
+    return 0 if handle == 1 else handle
+
+
+def _text(address):
+    return ctypes.string_at(address).decode()
+
+
+def _argument(variable, place):
+    """One argument of a launch, as ``simulate`` takes it."""
+    content = ctypes.string_at(place, variable.size)
+    if variable.array:
+        room = np.zeros(variable.size + 128, np.uint8)
+        array = room[-room.ctypes.data % 128 :][: variable.size]
+        array[:] = np.frombuffer(content, np.uint8)
+        return array
+    size = SIZES[variable.type]
+    kind = {"f32": np.float32, "f64": np.float64}.get(variable.type, np.dtype(f"u{size}").type)
+    return np.frombuffer(content[:size], kind)[0]
