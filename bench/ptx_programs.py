@@ -378,7 +378,8 @@ PROSE = """# Programs of others on the CPU engine
 CUDA C++ of other projects, compiled to PTX by nvcc without a GPU, and tutorials of Triton and Gluon, with each
 launch judged as [`ENGINE.md`](ENGINE.md) says. Sources are fetched by commit and not copied; small programs of
 ours ([`programs/`](programs), [`real_bugs/`](real_bugs)) include them and launch them on small problems. Host
-code of CUDA C++ runs over a stand-in for the CUDA runtime ([`cuda_programs/`](cuda_programs)), so that
+code of CUDA C++ runs over the stand-in of `check program.cu` for the CUDA runtime
+([`cudart.c`](../numba_deform/programs/cudart.c)), so that
 parameters and tensor maps are made by the library itself. "check" is what `numba-deform check` takes for a
 program of Triton's from the shell, the imports of PyTorch and Triton included. Made by
 `python bench/ptx_programs.py --table` from `results/ptx_programs.json` and `results/real_bugs.json`. What has

@@ -4,7 +4,6 @@ host's code runs in a child process over a stand-in for the CUDA runtime (``cuda
 Memory of the device is the host's, streams (``streams.py``) do at once what they are told, there is one device. A
 function of CUDA's libraries that the stand-in does not have ends the program where it is called, by its name."""
 
-import contextlib
 import copy
 import ctypes
 import functools
@@ -20,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..device.limits import LIMITS
 from ..engines.cpu import SimFault
 from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
 from ..engines.cpu.frontends.ptx.demangling import unmangled, with_arguments
@@ -29,9 +27,9 @@ from ..engines.cpu.frontends.ptx.parser import SIZES
 from ..engines.faults import BadLaunch, OutOfRange, StreamRace
 from ..engines.tensormap import maps, packed, rules
 from .children import keep, watched
+from .driver import HostDriver, at
 from .program import INTERRUPTED
 from .session import Session
-from .streams import Streams
 from .triton_driver import REGISTERS, Launched
 
 RUNTIME = Path(__file__).with_name("cudart.c")
@@ -39,9 +37,8 @@ ELEMENTS = (  # in the driver's order
     "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64", "bfloat16",
     "float32_ftz", "tfloat32", "tfloat32_ftz",
 )  # fmt: skip
-SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, LAUNCH_FAILURE, TOO_LARGE = 0, 1, 9, 719, 720
-DEVICE, PINNED, MANAGED, REGISTERED = range(4)  # kinds of memory, as cudart.c has them
-MEMORY, MULTIPROCESSORS, POISON, REFUSED = 80 << 30, 132, 0xFF, 2
+SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, LAUNCH_FAILURE = 0, 1, 9, 719
+REFUSED, BYTE = 2, np.dtype(np.uint8)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
 LIBRARIES = re.compile(r"-l?(?:cuda|cudart|cudart_static|cudadevrt|nvidia-ml)$")  # which the stand-in replaces
@@ -123,29 +120,37 @@ def _stop(session, text, error=None):
     os._exit(REFUSED)
 
 
-class Host(Streams):
-    """The runtime of one program: ``cudart.c`` calls its methods by their names, with numbers. What they raise
-    ends the program."""
+class Host(HostDriver):
+    """The runtime of one program: ``cudart.c`` calls its methods, and those of the stand-in for the driver, by their
+    names, with numbers. What they raise ends the program."""
 
     def __init__(self, session, library, texts, file):
-        super().__init__(lambda fault, name: session.found(fault, name, self.line()))
         self.session, self.file, self.path = session, Path(file), library
         self.modules = [from_ptx(text, made=f"PTX of {self.file.name}") for text in texts]
         if not any(map(len, self.modules)):
             raise ValueError("there is no kernel in it")
         for module in self.modules:
             module.parameters |= cuda_kernels.parameters(self.file.read_text(errors="replace"))
-        self.variables, self.refusal, self.notes = {}, None, set()
-        self.hook = CALL(self.call)
+        targets = (re.search(r"(?m)^\.target\s+sm_(\d+)", text) for text in texts)
+        capability = max(int(target[1]) for target in targets if target)
+        super().__init__(lambda fault, name: session.found(fault, name, self.line()), divmod(capability, 10))
+        self.variables, self.kinds, self.refusal, self.hook = {}, {}, None, CALL(self.call)
         # What the program calls is looked for here first: other packages may have loaded a real runtime.
         self.runtime = ctypes.CDLL(str(library.with_name("cudart.so")))
         self.library = ctypes.CDLL(str(library), os.RTLD_DEEPBIND)
-        targets = (re.search(r"(?m)^\.target\s+sm_(\d+)", text) for text in texts)
-        self.runtime.stand_in(self.hook, max(int(target[1]) for target in targets if target), self.library.main)
+        self.runtime.stand_in(self.hook, capability, self.library.main)
+
+    def called(self, name, words):
+        """What a method returns, as a number; it takes as many words as it has parameters."""
+        method = getattr(self, name.decode())
+        result = int(method(*words[: method.__code__.co_argcount - 1]) or 0)
+        if "Alloc" in method.__name__:
+            self.kinds[result] = method.__name__
+        return result
 
     def call(self, name, words):
         try:
-            return getattr(self, name.decode())(words) or 0
+            return self.called(name, words)
         except SimFault:  # after ``stop``: it is told with the rest
             os._exit(1)
         except BaseException as error:
@@ -170,63 +175,48 @@ class Host(Streams):
         return (own or known or [(str(self.file), 0)])[0]
 
     # --- errors ---------------------------------------------------------------------------------------
-    def unsupported(self, words):
-        raise ValueError(f"{_text(words[0])} is not supported")
+    def unsupported(self, name):
+        raise ValueError(f"{_text(name)} is not supported")
 
-    def absent(self, words):
-        self.session.note(f"{self.line()}: {_text(words[0])} was asked for, and is not supported")
+    def absent(self, name):
+        self.session.note(f"{self.line()}: {_text(name)} was asked for, and is not supported")
 
-    def unknown_attribute(self, words):
-        self.session.note(f"{self.line()}: device attribute {words[0]} was asked for, and is not known")
+    def unknown_attribute(self, number):
+        self.session.note(f"{self.line()}: device attribute {number} was asked for, and is not known")
 
-    def asked(self, words):
+    def asked(self):
         """The program looks whether something went wrong."""
         if self.refusal:
             self.session.note(f"{self.refusal.where.rpartition('/')[2]}: {self.refusal.what}")
-        self.refusal = None
-        keep(self.session)
+            self.refusal = keep(self.session)
 
-    def end(self, words=None):
+    def end(self):
         """What a launch with ``<<<>>>`` was refused for, and nobody has asked for."""
         if self.refusal:
-            name = _text(words[0]) if words and words[0] else self.refusal.kernel
-            self.session.found(self.refusal, name, self.refusal.where.rpartition("/")[2])
-        self.refusal = None
-        keep(self.session)
+            self.session.found(self.refusal, self.refusal.kernel, self.refusal.where.rpartition("/")[2])
+        self.refusal = keep(self.session)
 
     # --- memory ---------------------------------------------------------------------------------------
-    def all_memory(self, words):
-        return MEMORY
+    def all_memory(self):
+        return self.cuMemGetInfo()[1]
 
-    def free_memory(self, words):
-        return MEMORY - sum(size for _, size, _ in self.memory.values())
+    def free_memory(self):
+        return self.cuMemGetInfo()[0]
 
-    def allocate(self, words):
-        start, size, kind = words[:3]
-        array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
-        self.memory[start] = (array, kind), size, self.line()
-        if kind == DEVICE:
-            array[...] = POISON
-            self.unset.append((start, start + size))
+    def free(self, start):
+        if start not in self.memory:
+            return self._found("cudaFree", f"frees {start:#x}, which is no memory that was asked for")
+        self.cuMemFree(start)
+        return True
 
-    def free(self, words):
-        self.wait_for_stream([0])
-        held = self.memory.get(words[0])
-        if held is None:
-            self._found(OutOfRange, "cudaFree", f"frees {words[0]:#x}, which is no memory that was asked for")
-            return False
-        self.set(words[0], words[0] + held[1])
-        return bool(self.memory.pop(words[0]))
+    def kind(self, address):
+        found = self.memory_at(address)
+        return found and {"cuMemAlloc": 2, "cuMemAllocManaged": 3}.get(self.kinds.get(found[0]), 1)
 
-    def kind(self, words):
-        found = self.memory_at(words[0])
-        return self.memory[found[0]][0][1] if found else -1
-
-    def symbol(self, words):
-        array = self.variable(_text(words[0]))
-        address = array.ctypes.data
-        self.memory[address] = (array, REGISTERED), array.nbytes, unmangled(_text(words[0]))
-        return address
+    def symbol(self, name):
+        array = self.variable(name := _text(name))
+        self.memory[array.ctypes.data] = array, array.nbytes, unmangled(name)
+        return array.ctypes.data
 
     def variable(self, name):
         """The bytes of a variable of the program's on the device, one for all kernels."""
@@ -237,86 +227,49 @@ class Host(Streams):
             self.variables[name] = contents(found)
         return self.variables[name]
 
-    def copy(self, words):
-        what, to, source, width, stream, kind, waits, pitch, from_pitch, height = words[:10]
+    def moved(self, what, to, source, size, stream, to_device, from_device):
+        """Copy; whether some of the bytes are none of the program's."""
         name = _text(what)
-        target, origin = [(to + y * pitch, width) for y in range(height)], [
-            (source + y * from_pitch, width) for y in range(height)]  # fmt: skip
-        on_device = (kind in (1, 3), kind in (2, 3))  # of what is written, and of what is read
-        wrong = self._outside(name, "writes", target, on_device[0]) or self._outside(
-            name, "reads", origin, on_device[1])  # fmt: skip
-        if wrong:
-            return INVALID_VALUE
-        for (a, _), (b, _) in zip(target, origin, strict=True):
-            self.set(a, a + width)
-            ctypes.memmove(a, b, width)
-        self._done(name, stream, target, origin, waits)
+        if self._outside(name, "writes", to, size, to_device) or self._outside(
+            name, "reads", source, size, from_device
+        ):
+            return True
+        self.copy(ctypes.memmove, name, to, source, size, stream)
 
-    def fill(self, words):
-        what, to, value, width, stream, _, _, pitch, _, height = words[:10]
-        name, target = _text(what), [(to + y * pitch, width) for y in range(height)]
-        if self._outside(name, "writes", target, True):
-            return INVALID_VALUE
-        for a, _ in target:
-            self.set(a, a + width)
-            ctypes.memset(a, value, width)
-        self._done(name, stream, target, [], False)
+    def filled(self, what, to, value, size, stream):
+        """Set bytes; as ``moved``."""
+        if self._outside(_text(what), "writes", to, size, True):
+            return True
+        self.copy(ctypes.memset, _text(what), to, value, size, stream)
 
-    def _done(self, name, stream, written, read, waits):
-        ranges = [(a, a + n, True) for a, n in written] + [(a, a + n, False) for a, n in read]
-        self.done(stream, name, ranges)
-        if waits or not self.memory_at(written[0][0]):  # a copy to pageable memory returns when it is over
-            self.wait_for_stream([stream])
-
-    def _outside(self, name, verb, rows, on_device):
+    def _outside(self, name, verb, start, size, on_device):
         """Whether bytes that a copy takes lie outside what was asked for, which is told."""
-        start, stop = rows[0][0], rows[-1][0] + rows[-1][1]
         found = self.memory_at(start)
         if found is None and on_device:
-            self._found(OutOfRange, name, f"{verb} {stop - start:,} bytes where no memory of the device is")
-        elif found and stop > found[0] + found[1]:
-            what = f"{verb} {stop - start:,} bytes at byte {start - found[0]:,} of the {found[1]:,} bytes asked for"
-            self._found(OutOfRange, name, f"{what} at {found[2]}")
+            self._found(name, f"{verb} {size:,} bytes where no memory of the device is")
+        elif found and start + size > found[0] + found[1]:
+            of = f"the {found[1]:,} bytes asked for at {found[2]}"
+            self._found(name, f"{verb} {size:,} bytes at byte {start - found[0]:,} of {of}")
         else:
             return False
         return True
 
-    def fault(self, kind, what):
-        fault = super().fault(kind, what)
-        if kind is StreamRace:
-            fault.cure = "Put cudaEventRecord(e, a) behind the first and cudaStreamWaitEvent(b, e) before the second, "
-            fault.cure += "or cudaStreamSynchronize(a) between."
-        return fault
-
-    def _found(self, kind, name, what):
-        fault = self.fault(kind, what)
+    def _found(self, name, what):
+        fault = self.fault(OutOfRange, what)
         fault.rule = f"{name} stays inside memory that the program has asked for."
         fault.cure = "Check the size, and which pointer and direction are given."
         self.found(fault, name)
 
-    # --- streams and events ---------------------------------------------------------------------------
-    def stream(self, words):
-        return int(self.cuStreamCreate(words[0]))
+    def fault(self, kind, what):
+        fault = super().fault(kind, what)
+        if kind is StreamRace:
+            fault.cure = "Put cudaEventRecord(e, a) behind the first and cudaStreamWaitEvent(b, e) before the "
+            fault.cure += "second, or cudaStreamSynchronize(a) between."
+        return fault
 
-    def event(self, words):
-        return int(self.cuEventCreate(0))
-
-    def wait_for_stream(self, words):
-        self.cuStreamSynchronize(_stream(words[0]))
-
-    def wait_for_event(self, words):
-        self.cuEventSynchronize(words[0])
-
-    def order(self, words):
-        self.cuStreamWaitEvent(_stream(words[0]), words[1], 0)
-
-    def record(self, words):
-        self.cuEventRecord(words[0], _stream(words[1]))
-
-    def elapsed(self, words):
-        """Nanoseconds between two events, which tell nothing of a GPU."""
-        self.session.note("times between events are those of the host: cudaEventElapsedTime says nothing of a GPU")
-        start, end = words[:2]
+    def elapsed(self, start, end):
+        """Nanoseconds between two events, which tell nothing of a GPU; -1 where one has not been recorded."""
+        self.session.note("times between events are the host's: cudaEventElapsedTime says nothing of a GPU")
         return int(1e6 * self.cuEventElapsedTime(start, end)) if {start, end} <= self.times.keys() else -1
 
     # --- launches -------------------------------------------------------------------------------------
@@ -328,19 +281,18 @@ class Host(Streams):
             raise ValueError(f"the PTX has no kernel {with_arguments(name)}")
         return module[name]
 
-    def static(self, words):
-        return self.entry(words[0]).static_bytes
+    def static(self, name):
+        return self.entry(name).static_bytes
 
-    def threads(self, words):
-        return self.entry(words[0]).threads or 1024
+    def threads(self, name):
+        return self.entry(name).threads or 1024
 
-    def registers(self, words):
+    def registers(self):
         self.session.note(f"registers are not counted without ptxas: occupancy and cudaFuncGetAttributes take "
                           f"{REGISTERS} a thread")  # fmt: skip
         return REGISTERS
 
-    def launch(self, words):
-        name, nine, shared, limit, stream, cooperative, by_brackets, args = words[:8]
+    def launch(self, name, nine, shared, limit, stream, cooperative, by_brackets, args):
         kernel = self.entry(name)
         nine = (ctypes.c_uint * 9).from_address(nine)
         grid, block, cluster = (tuple(nine[i : i + 3]) for i in (0, 3, 6))
@@ -349,7 +301,7 @@ class Host(Streams):
             return self._refused(kernel, status, why, by_brackets)
         places = ctypes.cast(args, ctypes.POINTER(ctypes.c_void_p))
         values = [_argument(v, places[n]) for n, v in enumerate(kernel.entry.params)]
-        launched = Launched(self._with_memory(kernel, values), grid, block, values, shared,
+        launched = Launched(self.with_memory(kernel, values), grid, block, values, shared,
                             None if cluster == (1, 1, 1) else cluster, self.line())  # fmt: skip
         launched.touched = ()
         self.unset, unfinished = [], len(self.session.finished)
@@ -385,7 +337,7 @@ class Host(Streams):
             self.refusal = fault
         return status
 
-    def _with_memory(self, kernel, values):
+    def with_memory(self, kernel, values):
         """The kernel with all memory that the program has, named by its parameters."""
         kernel, names = copy.copy(kernel), {}
         for parameter, value in zip(kernel.parameters, values, strict=True):
@@ -393,31 +345,26 @@ class Host(Streams):
         own = [(name, value, content if value.startswith("%") else self.variable(value))
                for name, value, content in kernel.held]  # fmt: skip
         taken = {array.ctypes.data for *_, array in own}
-        more = [(names.get(start, f"memory of {line}"), object(), array)
-                for start, ((array, _), _, line) in self.memory.items() if start not in taken]  # fmt: skip
+        more = [(names.get(start, f"memory of {line}"), object(), at(start, (size,), None, BYTE))
+                for start, (_, size, line) in self.memory.items() if start not in taken]  # fmt: skip
         kernel.held, kernel.unset, kernel.by_bytes = (*own, *more), tuple(self.unset), self.several
         vars(kernel).pop("digest", None)
         return kernel
 
     # --- tensor maps ----------------------------------------------------------------------------------
-    def encode(self, words):
-        out, kind, rank, start, dims, strides, box, steps, *four = words[:12]
+    def encode(self, out, kind, rank, start, dims, strides, box, steps, interleave, swizzle, promotion, fill):
         dims, strides = ((ctypes.c_uint64 * 5).from_address(at)[:] for at in (dims, strides or dims))
         box, steps = ((ctypes.c_uint32 * 5).from_address(at)[:] for at in (box, steps))
         try:
             made = maps.TensorMap(
                 start, ELEMENTS[kind], dims[:rank], strides[: rank - 1], box[:rank], element_strides=steps[:rank],
-                **{name: list(values)[n] for (name, values), n in zip(rules.OPTIONS.items(), four, strict=True)},
+                **{name: list(values)[n] for (name, values), n in zip(
+                    rules.OPTIONS.items(), (interleave, swizzle, promotion, fill), strict=True)},
             )  # fmt: skip
         except rules.TensorMapError as wrong:
             self.session.note(f"{self.line()}: cuTensorMapEncodeTiled returned CUDA_ERROR_INVALID_VALUE: {wrong}")
             return INVALID_VALUE
         ctypes.memmove(out, packed.pack(packed.fields_of(made)), 128)
-
-
-def _stream(handle):
-    """cudaStreamLegacy is the default stream."""
-    return 0 if handle == 1 else handle
 
 
 def _text(address):

@@ -25,7 +25,7 @@ static int known, error, sticky, popped;
 static Config pushed;
 
 #define W(x) ((uint64_t)(x))
-#define CALL(name, ...) hook(name, (uint64_t[]){__VA_ARGS__})
+#define CALL(name, ...) (hook ? hook(name, (uint64_t[]){__VA_ARGS__}) : 0)
 #pragma GCC visibility push(default)
 
 void stand_in(void *function, int capability, void *main) {
@@ -124,8 +124,8 @@ static int launch(const Config *c, const void *host, void **args, int cooperativ
     if (i < 0) return failed(INVALID_DEVICE_FUNCTION);
     if (sticky) return failed(sticky);
     long limit = names[i].limit < 0 ? UNASKED - CALL("static", W(names[i].name)) : names[i].limit;
-    long status = CALL("launch", W(names[i].name), W(nine), c->shared, limit, W(c->stream), cooperative, by_brackets,
-                       W(args));
+    long status = CALL("launch", W(names[i].name), W(nine), c->shared, limit, W(c->stream == (void *)1 ? 0 : c->stream),
+                       cooperative, by_brackets, W(args));
     if (status == LAUNCH_FAILURE) return sticky = status, failed(SUCCESS);  // told by what waits for it
     return failed(status);
 }
@@ -196,27 +196,26 @@ int cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *host, i
 }
 
 // --- memory
-enum { DEVICE, PINNED, MANAGED, REGISTERED };
-static int allocated(void **start, size_t size, int kind) {
-    if (!size) return *start = 0, SUCCESS;
-    if (size > CALL("free_memory", 0) || posix_memalign(start, 512, size)) return failed(MEMORY_ALLOCATION);
-    return CALL("allocate", W(*start), size, kind), SUCCESS;
+static int allocated(const char *how, void **start, size_t size) {
+    *start = 0;
+    if (!size) return SUCCESS;
+    if (size > CALL("free_memory", 0)) return failed(MEMORY_ALLOCATION);
+    return *start = (void *)CALL(how, size, 0), SUCCESS;
 }
 static int freed(void *start) {
-    if (!start) return after(0);
-    if (!CALL("free", W(start))) return failed(INVALID_VALUE);
-    return free(start), after(0);
+    if (start && !CALL("free", W(start))) return failed(INVALID_VALUE);
+    return after(0);
 }
-int cudaMalloc(void **start, size_t size) { return allocated(start, size, DEVICE); }
-int cudaMallocAsync(void **start, size_t size, void *stream) { return allocated(start, size, DEVICE); }
-int cudaMallocManaged(void **start, size_t size, unsigned flags) { return allocated(start, size, MANAGED); }
-int cudaMallocHost(void **start, size_t size) { return allocated(start, size, PINNED); }
-int cudaHostAlloc(void **start, size_t size, unsigned flags) { return allocated(start, size, PINNED); }
+int cudaMalloc(void **start, size_t size) { return allocated("cuMemAlloc", start, size); }
+int cudaMallocAsync(void **start, size_t size, void *stream) { return allocated("cuMemAlloc", start, size); }
+int cudaMallocManaged(void **start, size_t size, unsigned flags) { return allocated("cuMemAllocManaged", start, size); }
+int cudaMallocHost(void **start, size_t size) { return allocated("cuMemHostAlloc", start, size); }
+int cudaHostAlloc(void **start, size_t size, unsigned flags) { return allocated("cuMemHostAlloc", start, size); }
 int cudaHostGetDevicePointer(void **device, void *host, unsigned flags) { return *device = host, SUCCESS; }
 int cudaHostRegister(void *start, size_t size, unsigned flags) {
-    return CALL("allocate", W(start), size, REGISTERED), SUCCESS;
+    return CALL("cuMemHostRegister", W(start), size, 0), SUCCESS;
 }
-int cudaHostUnregister(void *start) { return CALL("free", W(start)) ? SUCCESS : failed(INVALID_VALUE); }
+int cudaHostUnregister(void *start) { return freed(start); }
 int cudaFree(void *start) { return freed(start); }
 int cudaFreeAsync(void *start, void *stream) { return freed(start); }
 int cudaFreeHost(void *start) { return freed(start); }
@@ -226,17 +225,21 @@ int cudaMallocPitch(void **start, size_t *pitch, size_t width, size_t height) {
 int cudaMemGetInfo(size_t *left, size_t *all) {
     return *left = CALL("free_memory", 0), *all = CALL("all_memory", 0), SUCCESS;
 }
-// Rows of bytes; a plain copy has one.
-static int copied(const char *what, void *to, size_t pitch, const void *from, size_t from_pitch, size_t width,
-                  size_t height, int kind, void *stream, int waits) {
-    if (!width || !height) return SUCCESS;
-    if (kind < 0 || kind > 4 || (height > 1 && (width > pitch || width > from_pitch))) return failed(INVALID_VALUE);
-    long status = CALL("copy", W(what), W(to), W(from), width, W(stream), kind, waits, pitch, from_pitch, height);
-    return status ? failed(status) : waits ? after(0) : SUCCESS;
+static void *of(void *stream) { return stream == (void *)1 ? 0 : stream; }
+// Rows of bytes; a plain copy has one. Kinds 1 and 3 write to the device, 2 and 3 read there.
+static int copied(const char *what, char *to, size_t pitch, const char *from, size_t from_pitch, size_t width,
+                  size_t height, unsigned kind, void *stream, int waits) {
+    if (kind > 4 || (height > 1 && (width > pitch || width > from_pitch))) return failed(INVALID_VALUE);
+    for (size_t y = 0; width && y < height; y++)
+        if (CALL("moved", W(what), W(to + y * pitch), W(from + y * from_pitch), width, W(of(stream)), kind % 2,
+                 kind == 2 || kind == 3))
+            return failed(INVALID_VALUE);
+    return waits ? after(CALL("cuStreamSynchronize", W(of(stream)))) : SUCCESS;
 }
-static int set(const char *what, void *to, size_t pitch, int value, size_t width, size_t height, void *stream) {
-    if (!width || !height) return SUCCESS;
-    return failed(CALL("fill", W(what), W(to), W(value & 255), width, W(stream), 0, 0, pitch, 0, height));
+static int set(const char *what, char *to, size_t pitch, int value, size_t width, size_t height, void *stream) {
+    for (size_t y = 0; width && y < height; y++)
+        if (CALL("filled", W(what), W(to + y * pitch), value & 255, width, W(of(stream)))) return failed(INVALID_VALUE);
+    return SUCCESS;
 }
 int cudaMemcpy(void *to, const void *from, size_t size, int kind) {
     return copied("cudaMemcpy", to, 0, from, 0, size, 1, kind, 0, 1);
@@ -284,33 +287,30 @@ int cudaMemset2D(void *to, size_t pitch, int value, size_t width, size_t height)
     return set("cudaMemset2D", to, pitch, value, width, height, 0);
 }
 int cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *start) {
-    long kind = CALL("kind", W(start));
-    int type = kind < 0 ? cudaMemoryTypeUnregistered : kind == MANAGED ? cudaMemoryTypeManaged
-             : kind == DEVICE ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
-    *a = (struct cudaPointerAttributes){.type = type, .device = kind < 0 ? -2 : 0,
-                                        .devicePointer = kind < 0 ? 0 : (void *)start,
-                                        .hostPointer = kind == DEVICE ? 0 : (void *)start};
+    int type = CALL("kind", W(start));  // 0 none of CUDA's, 1 of the host, 2 of the device, 3 managed
+    *a = (struct cudaPointerAttributes){.type = type, .device = type ? 0 : -2, .devicePointer = type ? (void *)start : 0,
+                                        .hostPointer = type == cudaMemoryTypeDevice ? 0 : (void *)start};
     return SUCCESS;
 }
 
 // --- streams and events
+int cudaStreamCreateWithFlags(uint64_t *stream, unsigned flags) { return *stream = CALL("cuStreamCreate", flags), SUCCESS; }
 int cudaStreamCreateWithPriority(uint64_t *stream, unsigned flags, int priority) {
-    return *stream = CALL("stream", flags), SUCCESS;
+    return cudaStreamCreateWithFlags(stream, flags);
 }
-int cudaStreamCreateWithFlags(uint64_t *stream, unsigned flags) { return *stream = CALL("stream", flags), SUCCESS; }
-int cudaStreamCreate(uint64_t *stream) { return *stream = CALL("stream", 0), SUCCESS; }
-int cudaStreamSynchronize(void *stream) { return after(CALL("wait_for_stream", W(stream))); }
+int cudaStreamCreate(uint64_t *stream) { return cudaStreamCreateWithFlags(stream, 0); }
+int cudaStreamSynchronize(void *stream) { return after(CALL("cuStreamSynchronize", W(of(stream)))); }
 int cudaStreamQuery(void *stream) { return cudaStreamSynchronize(stream); }
 int cudaStreamDestroy(void *stream) { return SUCCESS; }
 int cudaStreamWaitEvent(void *stream, void *event, unsigned flags) {
-    return CALL("order", W(stream), W(event)), SUCCESS;
+    return CALL("cuStreamWaitEvent", W(of(stream)), W(event), flags), SUCCESS;
 }
-int cudaDeviceSynchronize(void) { return after(CALL("wait_for_stream", 0)); }
-int cudaEventCreateWithFlags(uint64_t *event, unsigned flags) { return *event = CALL("event", 0), SUCCESS; }
-int cudaEventCreate(uint64_t *event) { return *event = CALL("event", 0), SUCCESS; }
-int cudaEventRecord(void *event, void *stream) { return CALL("record", W(event), W(stream)), SUCCESS; }
+int cudaDeviceSynchronize(void) { return cudaStreamSynchronize(0); }
+int cudaEventCreateWithFlags(uint64_t *event, unsigned flags) { return *event = CALL("cuEventCreate", flags), SUCCESS; }
+int cudaEventCreate(uint64_t *event) { return cudaEventCreateWithFlags(event, 0); }
+int cudaEventRecord(void *event, void *stream) { return CALL("cuEventRecord", W(event), W(of(stream))), SUCCESS; }
 int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags) { return cudaEventRecord(event, stream); }
-int cudaEventSynchronize(void *event) { return after(CALL("wait_for_event", W(event))); }
+int cudaEventSynchronize(void *event) { return after(CALL("cuEventSynchronize", W(event))); }
 int cudaEventQuery(void *event) { return cudaEventSynchronize(event); }
 int cudaEventElapsedTime(float *ms, void *from, void *to) {
     long ns = CALL("elapsed", W(from), W(to));
