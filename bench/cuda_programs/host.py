@@ -15,6 +15,8 @@ import numpy as np
 from numba_deform.programs import cuda_program
 from numba_deform.programs.driver import at
 
+BYTE = np.dtype(np.uint8)
+
 
 @dataclass
 class Launched:
@@ -27,8 +29,8 @@ class Launched:
 
 
 def compiled(folder, name, source, options):
-    """(library, PTX texts) of a program, as the package compiles it; kept in a folder of its own in ``folder`` for
-    the next time."""
+    """(library, PTX texts) of a program, as the package compiles it; kept in a folder of its own in ``folder``
+    for the next time."""
     own = Path(folder) / name
     if (own / "program.so").exists():
         return own / "program.so", [path.read_text() for path in sorted(own.glob("*.ptx"))]
@@ -66,7 +68,7 @@ class Program(cuda_program.Host):
     @property
     def content(self):
         """{start of each allocation: its bytes}"""
-        return {start: at(start, (size,), None, np.dtype(np.uint8)) for start, (_, size, _) in self.memory.items()}
+        return {start: at(start, (size,), None, BYTE) for start, (_, size, _) in self.memory.items()}
 
     def as_words(self, launched):
         options = dict(grid=launched.grid, block=launched.block, args=launched.args,

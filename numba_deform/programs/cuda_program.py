@@ -1,8 +1,8 @@
 """A CUDA C++ program with its own ``main``, for ``numba-deform check program.cu``: nvcc compiles all of it, the
-host's code runs in a child process over a stand-in for the CUDA runtime (``cudart.c``), and launches are judged.
+host's code runs in a child process over a stand-in for the CUDA runtime (``cudart.c``), launches are judged.
 
-Memory of the device is the host's, streams (``streams.py``) do at once what they are told, there is one device. A
-function of CUDA's libraries that the stand-in does not have ends the program where it is called, by its name."""
+Memory and streams are those of the stand-in for the driver (``driver.py``). A function of CUDA's libraries that
+``cudart.c`` does not have ends the program where it is called, by its name."""
 
 import copy
 import ctypes
@@ -33,16 +33,12 @@ from .session import Session
 from .triton_driver import REGISTERS, Launched
 
 RUNTIME = Path(__file__).with_name("cudart.c")
-ELEMENTS = (  # in the driver's order
-    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64", "bfloat16",
-    "float32_ftz", "tfloat32", "tfloat32_ftz",
-)  # fmt: skip
 SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, LAUNCH_FAILURE = 0, 1, 9, 719
 REFUSED, BYTE = 2, np.dtype(np.uint8)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
 LIBRARIES = re.compile(r"-l?(?:cuda|cudart|cudart_static|cudadevrt|nvidia-ml)$")  # which the stand-in replaces
-LIBRARY = re.compile(r"\bU ((?:cu[A-Z]|__cuda|cuda[A-Z]|cu(?:blas|fft|rand|sparse|solver|dnn)|nv|nccl)\w*)$", re.M)
+LIBRARY = re.compile(r"(?m)\bU ((?:_*cuda[A-Z]|cu[A-Z]|cu(?:blas|fft|rand|sparse|solver|dnn)|nv|nccl)\w*)$")
 CALL = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))
 
 
@@ -53,8 +49,8 @@ def has_main(file):
 
 def run(file, options, compiler, words, asked):
     """(the Session, the exit status of ``main``) of a program that is called with ``words``. ``options`` and
-    ``compiler`` are for nvcc, as ``from_cuda`` has them, ``asked`` for the Session. A program that is ended by a
-    signal has 128 and its number for a status, and one that calls what is not supported 2."""
+    ``compiler`` are those of ``from_cuda``, ``asked`` those of the Session. One that is ended by a signal has
+    128 and its number for a status, and one that calls what is not supported 2."""
     if not hasattr(os, "fork"):
         raise ValueError(f"check {file}: a program with main() is run on Linux; entry=NAME judges one launch")
     session = Session(**asked)
@@ -81,7 +77,7 @@ def compiled(file, options, compiler, folder):
                                 f"{cuda_kernels.INSTALL}")  # fmt: skip
     runtime, library, stubs = folder / "cudart.so", folder / "program.so", folder / "missing.c"
     as_library = ["-shared", "-Xcompiler", "-fPIC", "--cudart=none"]
-    of_runtime = [*as_library, "-Xcompiler", "-O1,-w", "-Xlinker", "-Bsymbolic", str(RUNTIME), "-o", str(runtime)]
+    of_runtime = [*as_library, "-Xcompiler", "-w", "-Xlinker", "-Bsymbolic", str(RUNTIME), "-o", str(runtime)]
     cuda_kernels.run_nvcc(nvcc, of_runtime, RUNTIME)
     words = cuda_kernels.virtual([option for option in options if not LIBRARIES.match(option)])
     words += [*as_library, "-lineinfo", "-Xcompiler", "-g1", "--keep", "--keep-dir", str(folder)]
@@ -121,8 +117,8 @@ def _stop(session, text, error=None):
 
 
 class Host(HostDriver):
-    """The runtime of one program: ``cudart.c`` calls its methods, and those of the stand-in for the driver, by their
-    names, with numbers. What they raise ends the program."""
+    """The runtime of one program: ``cudart.c`` calls its methods, and those of the stand-in for the driver, by
+    their names, with numbers. What they raise ends the program."""
 
     def __init__(self, session, library, texts, file):
         self.session, self.file, self.path = session, Path(file), library
@@ -167,11 +163,10 @@ class Host(HostDriver):
         """Of calls on the stack the innermost in the program's folder, behind those that stand for a kernel."""
         words = ["addr2line", "-f", "-i", "-e", str(self.path), *map(hex, offsets)]
         said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-        frames = [(f, *at.partition(" ")[0].rpartition(":")[::2]) for f, at in zip(*[iter(said)] * 2, strict=True)]
-        stubs = [n for n, (function, *_) in enumerate(frames) if "__device_stub__" in function]
-        frames = frames[stubs[-1] + 2 if stubs else 0 :]
-        known = [(path, int(line)) for _, path, line in frames if line.isdigit() and not path.startswith("?")]
-        own = [(path, line) for path, line in known if self.file.resolve().parent in Path(path).resolve().parents]
+        stubs = [n for n, function in enumerate(said[::2]) if "__device_stub__" in function]
+        lines = (re.match(r"([^?].*):(\d+)", line) for line in said[1::2][stubs[-1] + 2 if stubs else 0 :])
+        known, folder = [(m[1], int(m[2])) for m in lines if m], self.file.resolve().parent
+        own = [place for place in known if folder in Path(place[0]).resolve().parents]
         return (own or known or [(str(self.file), 0)])[0]
 
     # --- errors ---------------------------------------------------------------------------------------
@@ -180,9 +175,6 @@ class Host(HostDriver):
 
     def absent(self, name):
         self.session.note(f"{self.line()}: {_text(name)} was asked for, and is not supported")
-
-    def unknown_attribute(self, number):
-        self.session.note(f"{self.line()}: device attribute {number} was asked for, and is not known")
 
     def asked(self):
         """The program looks whether something went wrong."""
@@ -205,7 +197,7 @@ class Host(HostDriver):
 
     def free(self, start):
         if start not in self.memory:
-            return self._found("cudaFree", f"frees {start:#x}, which is no memory that was asked for")
+            return not self._found("cudaFree", f"frees {start:#x}, which is no memory that was asked for")
         self.cuMemFree(start)
         return True
 
@@ -229,10 +221,8 @@ class Host(HostDriver):
 
     def moved(self, what, to, source, size, stream, to_device, from_device):
         """Copy; whether some of the bytes are none of the program's."""
-        name = _text(what)
-        if self._outside(name, "writes", to, size, to_device) or self._outside(
-            name, "reads", source, size, from_device
-        ):
+        name, ends = _text(what), (("writes", to, to_device), ("reads", source, from_device))
+        if any(self._outside(name, verb, start, size, on_device) for verb, start, on_device in ends):
             return True
         self.copy(ctypes.memmove, name, to, source, size, stream)
 
@@ -246,19 +236,18 @@ class Host(HostDriver):
         """Whether bytes that a copy takes lie outside what was asked for, which is told."""
         found = self.memory_at(start)
         if found is None and on_device:
-            self._found(name, f"{verb} {size:,} bytes where no memory of the device is")
-        elif found and start + size > found[0] + found[1]:
+            return self._found(name, f"{verb} {size:,} bytes where no memory of the device is")
+        if found and start + size > found[0] + found[1]:
             of = f"the {found[1]:,} bytes asked for at {found[2]}"
-            self._found(name, f"{verb} {size:,} bytes at byte {start - found[0]:,} of {of}")
-        else:
-            return False
-        return True
+            return self._found(name, f"{verb} {size:,} bytes at byte {start - found[0]:,} of {of}")
+        return False
 
     def _found(self, name, what):
         fault = self.fault(OutOfRange, what)
         fault.rule = f"{name} stays inside memory that the program has asked for."
         fault.cure = "Check the size, and which pointer and direction are given."
         self.found(fault, name)
+        return True
 
     def fault(self, kind, what):
         fault = super().fault(kind, what)
@@ -288,8 +277,7 @@ class Host(HostDriver):
         return self.entry(name).threads or 1024
 
     def registers(self):
-        self.session.note(f"registers are not counted without ptxas: occupancy and cudaFuncGetAttributes take "
-                          f"{REGISTERS} a thread")  # fmt: skip
+        self.session.note(f"occupancy and attributes are told of {REGISTERS} registers a thread: a guess")
         return REGISTERS
 
     def launch(self, name, nine, shared, limit, stream, cooperative, by_brackets, args):
@@ -323,7 +311,7 @@ class Host(HostDriver):
             asked = f"{shared:,} bytes of dynamic shared memory, and it can have {limit:,}"
             return INVALID_VALUE, f"{asked}: cudaFuncSetAttribute has to ask for more"
         if not cooperative and any(name == "grid_workspace" for name, *_ in kernel.held):
-            return LAUNCH_FAILURE, "this_grid().sync() in a launch that is not cooperative: take cudaLaunchCooperativeKernel"
+            return LAUNCH_FAILURE, "this_grid().sync() wants a cooperative launch, cudaLaunchCooperativeKernel"
         return SUCCESS, ""
 
     def _refused(self, kernel, status, why, by_brackets):
@@ -353,16 +341,14 @@ class Host(HostDriver):
 
     # --- tensor maps ----------------------------------------------------------------------------------
     def encode(self, out, kind, rank, start, dims, strides, box, steps, interleave, swizzle, promotion, fill):
-        dims, strides = ((ctypes.c_uint64 * 5).from_address(at)[:] for at in (dims, strides or dims))
-        box, steps = ((ctypes.c_uint32 * 5).from_address(at)[:] for at in (box, steps))
+        dims, strides = ((ctypes.c_uint64 * 5).from_address(at)[:rank] for at in (dims, strides or dims))
+        box, steps = ((ctypes.c_uint32 * 5).from_address(at)[:rank] for at in (box, steps))
+        numbers = zip(rules.OPTIONS.items(), (interleave, swizzle, promotion, fill), strict=True)
+        more = {"element_strides": steps} | {name: list(values)[n] for (name, values), n in numbers}
         try:
-            made = maps.TensorMap(
-                start, ELEMENTS[kind], dims[:rank], strides[: rank - 1], box[:rank], element_strides=steps[:rank],
-                **{name: list(values)[n] for (name, values), n in zip(
-                    rules.OPTIONS.items(), (interleave, swizzle, promotion, fill), strict=True)},
-            )  # fmt: skip
+            made = maps.TensorMap(start, list(rules.ELEMENT_TYPES)[kind], dims, strides[:-1], box, **more)
         except rules.TensorMapError as wrong:
-            self.session.note(f"{self.line()}: cuTensorMapEncodeTiled returned CUDA_ERROR_INVALID_VALUE: {wrong}")
+            self.session.note(f"{self.line()}: cuTensorMapEncodeTiled gave CUDA_ERROR_INVALID_VALUE: {wrong}")
             return INVALID_VALUE
         ctypes.memmove(out, packed.pack(packed.fields_of(made)), 128)
 

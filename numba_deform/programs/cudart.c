@@ -7,6 +7,7 @@
 #include <execinfo.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -361,8 +362,9 @@ int cudaDeviceGetAttribute(int *value, int which, int device) {
     if (which == cudaDevAttrComputeCapabilityMajor || which == cudaDevAttrComputeCapabilityMinor) return SUCCESS;
     for (unsigned i = 0; i < sizeof answers / sizeof *answers; i++)
         if (answers[i][0] == which) return *value = answers[i][1], SUCCESS;
-    CALL("unknown_attribute", which);
-    return failed(INVALID_VALUE);
+    char text[64];
+    snprintf(text, sizeof text, "device attribute %d", which);
+    return CALL("absent", W(text)), failed(INVALID_VALUE);
 }
 int cudaGetDeviceCount(int *count) { return *count = 1, SUCCESS; }
 int cudaGetDevice(int *device) { return *device = 0, SUCCESS; }

@@ -46,16 +46,16 @@ class Checked(Launch):
 
 
 def run(words, options):
-    """(the Session, the exit status) of a program of CUDA C++ with a ``main``, or of one launch, in the words of
+    """(the Session, the exit status) of a program of CUDA C++ with a ``main``, or of a launch, in the words of
     ``launch_of``. Behind ``FILE.cu`` of a program come ``options=`` and ``compiler=``, and then its own words,
-    from the first that is neither on, or behind ``--``. It says what is raised."""
-    count = next((n for n, word in enumerate(words) if n and not _is_pair(word)), len(words))
-    is_program = words[0].endswith(".cu") and cuda_program.has_main(words[0])
-    if is_program and not _pairs(words[0], words[1:count]).keys() - set(OF_CUDA):
+    from the first that is no key of these on, or behind ``--``. It says what is raised."""
+    if words[0].endswith(".cu") and cuda_program.has_main(words[0]):
+        count = next((n for n, word in enumerate(words) if n and not _is_pair(word)), len(words))
         given = _pairs(words[0], words[1:count])
-        own = words[count + (words[count : count + 1] == ["--"]) :]
-        flags = shlex.split(given.get("options", ""))
-        return cuda_program.run(words[0], flags, given.get("compiler"), own, options)
+        if given.keys() <= set(OF_CUDA):
+            own = words[count + (words[count : count + 1] == ["--"]) :]
+            flags = shlex.split(given.get("options", ""))
+            return cuda_program.run(words[0], flags, given.get("compiler"), own, options)
     launch, session = launch_of(words), Session(**options | {"all": True})
     try:
         session.judge(launch)

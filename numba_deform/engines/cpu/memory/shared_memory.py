@@ -118,9 +118,9 @@ class SharedMemory(ShadowMemory):
         """Of an access behind the dynamic part: how large that is."""
         fault.add(f"the launch gives {self.dynamic_bytes} bytes of dynamic shared memory")
         if not self.dynamic_bytes:
-            fault.rule = "A dynamic shared array, cuda.shared.array(0, ..), has the bytes that the launch gives."
-            fault.cure = "Give them at the launch: shared_bytes= here, kernel[grid, block, stream, bytes] in Numba, "
-            fault.cure += "kernel<<<grid, block, bytes>>> in CUDA C++, shared=BYTES behind check FILE.cu."
+            fault.rule = "A dynamic shared array, cuda.shared.array(0, ..), has the bytes that a launch gives."
+            fault.cure = "Give them at the launch: shared_bytes= here, kernel[grid, block, stream, bytes] in "
+            fault.cure += "Numba, kernel<<<grid, block, bytes>>> in CUDA C++, shared=BYTES behind check F.cu."
 
     def poison(self, address, size):
         self.data[address : address + size] = b"\xff" * size

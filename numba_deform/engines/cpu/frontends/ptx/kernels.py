@@ -16,7 +16,7 @@ from .....device.memory import shared_address
 from ....launches import Launchable
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
-from .demangling import unmangled, with_arguments
+from .demangling import is_spelled, unmangled, with_arguments
 from .operations import FUNCTIONS
 from .parser import SIZES, BadPtx
 from .semantics import floats, integers, memory, threads  # noqa: F401 (they name themselves in FUNCTIONS)
@@ -93,7 +93,7 @@ class PtxKernel(Launchable):
 def _alignments(shared):
     """What dynamic shared memory is a multiple of: as the variables declare it, and as a GPU places it. On an
     H200 a block's memory begins at 1024, with the static variables, and the dynamic part at the next multiple
-    of what is declared, of 16 at least (bench/ENGINE.md). And the bytes of the static variables."""
+    of what is declared, of 16 at least (bench/ENGINE.md). Last: the bytes of static variables."""
     declared, end = max(16, *(v.align for v in shared if not v.size), 0), 1024
     for v in shared:
         end += -end % max(v.align, 1) + v.size if v.size else 0
@@ -102,7 +102,7 @@ def _alignments(shared):
 
 
 class _Variable(str):
-    """The name of a module's variable; stands for it in a kernel's names until a launch puts its array there."""
+    """The name of a module's variable; stands for it in a kernel's names until a launch brings its array."""
 
 
 def contents(variable):
@@ -197,8 +197,8 @@ class PtxModule(Mapping):
     def __getitem__(self, name):
         entry = self._entries.get(name)
         if entry is None:
-            found = [f for f in self._entries.values()
-                     if name in (f.name, unmangled(f.name), with_arguments(f.name))]  # fmt: skip
+            entries = self._entries.values()
+            found = [f for f in entries if name in self.names[f.name] or is_spelled(f.name, name)]
             if len(found) != 1:
                 what = f"{len(found)} entries" if found else "no entry"
                 raise KeyError(f"{self._file} has {what} {name!r}; it has {', '.join(self) or 'none'}")

@@ -90,8 +90,8 @@ def _with_architecture(options):
 
 def virtual(options):
     """The options for a program whose PTX is wanted and no machine code."""
-    text = "\0".join(_with_architecture(options))
-    return re.sub(r"(?:-arch|--gpu-architecture)[=\0]sm_(\w+)", r"-gencode=arch=compute_\1,code=compute_\1", text).split("\0")
+    text, code = "\0".join(_with_architecture(options)), r"-gencode=arch=compute_\1,code=compute_\1"
+    return re.sub(r"(?:-arch|--gpu-architecture)[=\0]sm_(\w+)", code, text).split("\0")
 
 
 def _by_nvcc(file, source, options, path):
@@ -102,8 +102,8 @@ def _by_nvcc(file, source, options, path):
 
 
 def run_nvcc(path, words, file):
-    """Run an nvcc; ValueError with its words where it does not compile ``file``, FileNotFoundError where it does
-    not start."""
+    """Run an nvcc; ValueError with its words where it does not compile ``file``, FileNotFoundError where it is
+    none."""
     try:
         ended = subprocess.run([str(path), *words], capture_output=True, text=True)
     except OSError as error:
