@@ -105,15 +105,19 @@ def _in_child(session, built, file, words):
         _stop(session, f"{Path(file).name}: {error}", error)
 
 
-def _stop(session, text, error=None):
+def _stop(session, text, error):
     """End this process, with words in the summary."""
-    if error is not None and not isinstance(error, (ValueError, OSError)):
+    if not isinstance(error, (ValueError, OSError)):
         traceback.print_exception(error)
     session.note(text)
     keep(session)
+    _end(REFUSED)
+
+
+def _end(status):
     sys.stdout.flush(), sys.stderr.flush()
     ctypes.CDLL(None).fflush(None)
-    os._exit(REFUSED)
+    os._exit(status)
 
 
 class Host(HostDriver):
@@ -148,7 +152,7 @@ class Host(HostDriver):
         try:
             return self.called(name, words)
         except SimFault:  # after ``stop``: it is told with the rest
-            os._exit(1)
+            _end(1)
         except BaseException as error:
             text = error.args[0] if isinstance(error, KeyError) else error
             _stop(self.session, f"{self.line()}: the program was ended here: {text}", error)

@@ -337,6 +337,7 @@ int cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
         .totalConstMem = 65536, .l2CacheSize = 50 << 20, .unifiedAddressing = 1, .managedMemory = 1,
         .concurrentManagedAccess = 1, .cooperativeLaunch = 1, .concurrentKernels = 1, .asyncEngineCount = 3,
         .canMapHostMemory = 1, .memoryBusWidth = 5120, .memoryPoolsSupported = 1, .clusterLaunch = 1,
+        .persistingL2CacheMaxSize = 32 << 20, .accessPolicyMaxWindowSize = 128 << 20,
         .reservedSharedMemPerBlock = 1024, .memPitch = 2147483647, .textureAlignment = 512};
     return SUCCESS;
 }

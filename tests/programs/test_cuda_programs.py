@@ -65,6 +65,22 @@ def test_wrong(tmp_path, program, number, fault, words):
     assert not kernel or int(named[0]["launch"].rpartition(":")[2]) in at
 
 
+def test_stop(tmp_path):
+    """The program ends at its first fault, and what it has printed is not lost."""
+    source = tmp_path / "two.cu"
+    source.write_text("""#include <cstdio>
+        __global__ void read(int *x) { x[threadIdx.x] = x[threadIdx.x + 1]; }
+        int main() {
+            int *x;
+            cudaMalloc(&x, 4);
+            std::printf("begun");
+            for (int i = 0; i < 2; i++) read<<<1, 1>>>(x);
+            std::printf("ended");
+        }""")
+    ended, out, err, said = check(tmp_path, "stop=yes", source)
+    assert (ended, out, said["launches"]) == (1, "begun", 1), err
+
+
 def test_refused_by_name(tmp_path):
     """What comes before it is judged; a function, an instruction of a kernel beside others, a signal."""
     for word, words in ("graph", "cudaGraphCreate is not supported"), ("texture", "tex.1d.* is not known"):
