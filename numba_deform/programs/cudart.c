@@ -22,8 +22,9 @@ static long (*hook)(const char *name, const uint64_t *words);
 static int major = 9, minor = 0;
 static struct { const void *host; const char *name; size_t size; long limit; } names[NAMES];  // kernels and variables
 static void *of_program;  // its main
-static int known, error, sticky, popped;
-static Config pushed;
+static int known, sticky;
+static __thread int error, popped;  // each thread of the host has its own
+static __thread Config pushed;
 
 #define W(x) ((uint64_t)(x))
 #define CALL(name, ...) (hook ? hook(name, (uint64_t[]){__VA_ARGS__}) : 0)
