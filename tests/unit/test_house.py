@@ -18,9 +18,9 @@ from numba_deform.device.ptx import Intrinsic
 PACKAGE = Path(numba_deform.__file__).parent
 # The lowest first: a room imports from itself and from rooms before it. Beside each how many lines it may have:
 # a capability that needs many more has the wrong shape, or its commit says why the budget grows.
-ROOMS = {"device": 5_334, "compiler": 2_191, "engines": 32_823, "programs": 2_634, "kernels": 5_540,
+ROOMS = {"device": 5_334, "compiler": 2_191, "engines": 32_853, "programs": 3_044, "kernels": 5_540,
          "attention": 1_672, "torch": 1_857, "workloads": 771, "measure": 4_539, "course": 9_880,
-         "cli": 2_724}  # fmt: skip
+         "cli": 2_738}  # fmt: skip
 # The rooms of the CPU engine, likewise, and those of its machine code.
 ENGINE = "memory", "reports", "async_units", "machine", "explain", "native", "frontends", "schedules"
 NATIVE = ("runtime", "codegen", "state")

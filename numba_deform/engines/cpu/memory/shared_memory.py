@@ -115,12 +115,13 @@ class SharedMemory(ShadowMemory):
         return {name for start, _, name, _ in self.ranges if start == self.dynamic_start}
 
     def tell_size(self, fault):
-        """Of an access behind the dynamic part: how large that is."""
+        """How large the dynamic part is, of an access behind it."""
         fault.add(f"the launch gives {self.dynamic_bytes} bytes of dynamic shared memory")
         if not self.dynamic_bytes:
-            fault.rule = "A dynamic shared array, cuda.shared.array(0, ..), has the bytes that a launch gives."
-            fault.cure = "Give them at the launch: shared_bytes= here, kernel[grid, block, stream, bytes] in "
-            fault.cure += "Numba, kernel<<<grid, block, bytes>>> in CUDA C++, shared=BYTES behind check F.cu."
+            fault.rule = "A dynamic shared array, cuda.shared.array(0, ..), has the bytes that the launch "
+            fault.rule += "gives."
+            fault.cure = "Give them at the launch: shared_bytes= here, kernel[grid, block, stream, bytes] "
+            fault.cure += "in Numba."
 
     def poison(self, address, size):
         self.data[address : address + size] = b"\xff" * size
