@@ -419,8 +419,8 @@ only wait within a phase of the one that goes on.
 The programs of CUDA's samples run by their own `main()`. Of 19 samples under `check program.cu`, as they are, 9
 were silent and right to the end, and `newdelete` was refused by name, for `malloc` in a kernel. The other 9
 launch so many threads that they did not end within 50 s on two busy cores: every block of CUDA C++ is judged.
-CUTLASS' example 00 (of 64 x 64 x 32) passes its own comparison and is silent; example 48 comes to its GEMM, whose
-maps round to tf32 on the way: BadTensorMap, "not modelled".
+CUTLASS' example 00 (of 64 x 64 x 32) passes its own comparison and is silent; example 48 comes to its GEMM,
+whose maps round to tf32 on the way: BadTensorMap, "not modelled".
 
 TransformerEngine's kernel, the two of ThunderKittens, `sm100_bf16_gemm` of DeepGEMM and CUTLASS' GEMM whose
 tile scheduler is `clusterlaunchcontrol` are for Blackwell as well; our programs compare what they leave with
