@@ -70,32 +70,34 @@ def on_engine(case, work):
     source = Path(case.source)
     if case.mends:
         source = work / "bin" / source.name
-    ptx, library = host.compiled(work / "built", case.name, source, include, root / "include")
+    library, texts = host.compiled(work / "built", case.name, source, include)
     launches = []
 
     def run(launched):
         launches.append(launched.name)
         nd.simulate(launched.kernel, waive=tuple(case.waive), timeout=240, **launched.options)
-        return True
 
     class Kept(host.Program):
-        numbered = 0
+        numbers, count = {}, 0
 
-        def allocated(self, start, size):
-            if size:
-                self.numbered += 1
-                self.number_of = getattr(self, "number_of", {}) | {start: self.numbered}
-            elif start in self.memory:
-                self.memory[start].tofile(folder / str(self.number_of[start]))
-            super().allocated(start, size)
+        def cuMemAlloc(self, size):
+            self.count += 1
+            start = super().cuMemAlloc(size)
+            self.numbers[int(start)] = self.count
+            return start
 
-        def keep(self):
-            for start, content in self.memory.items():
-                content.tofile(folder / str(self.number_of[start]))
+        def cuMemFree(self, start):
+            self.keep(start)
+            super().cuMemFree(start)
 
-    program = Kept(ptx, library, run)
+        def keep(self, start):
+            if start in self.content:
+                self.content[start].tofile(folder / str(self.numbers[start]))
+
+    program = Kept(library, texts, source, run)
     status = program.main(*case.words, cwd=case.folder)
-    program.keep()
+    for start in program.numbers:
+        program.keep(start)
     (folder / "launches.json").write_text(json.dumps({"launches": launches, "status": status}))
 
 

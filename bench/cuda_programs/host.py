@@ -1,40 +1,21 @@
-"""CUDA C++ programs with their own host code, on a machine without a GPU: a program is compiled, its ``main``
-runs in this process over a stand-in for the CUDA runtime (``cudart.c``), and launches go to a function.
+"""CUDA C++ programs with their own host code in this process, over the package's stand-in for the CUDA runtime
+(``numba_deform/programs/cuda_program.py``); launches go to a function.
 
-Memory is the host's, copies are memcpy, tensor maps are what the CPU engine reads. A program that calls
-``exit`` ends the process: give each a process of its own.
+A program that calls ``exit`` ends the process: give each a process of its own.
 """
 
-import copy
 import ctypes
 import os
-import shutil
-import subprocess
-import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 import numpy as np
 
-import numba_deform as nd
-from numba_deform.engines.cpu.frontends.ptx.demangling import unmangled
-from numba_deform.engines.cpu.frontends.ptx.parser import SIZES
-from numba_deform.engines.tensormap import maps, packed, rules
+from numba_deform.programs import cuda_program
+from numba_deform.programs.driver import at
 
-HERE = Path(__file__).parent
-ELEMENTS = (  # in the driver's order
-    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64", "bfloat16",
-    "float32_ftz", "tfloat32", "tfloat32_ftz",
-)  # fmt: skip
-OK, INVALID_VALUE, LAUNCH_FAILURE = 0, 1, 719
-POINTER, UNSIGNED, LONGS = ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint64)
-MEMORY = ctypes.CFUNCTYPE(None, POINTER, ctypes.c_size_t)
-SYMBOL = ctypes.CFUNCTYPE(None, ctypes.c_char_p, POINTER, ctypes.c_size_t, ctypes.c_size_t)
-LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, UNSIGNED, ctypes.c_size_t, ctypes.POINTER(POINTER))
-ENCODE = ctypes.CFUNCTYPE(
-    ctypes.c_int, POINTER, ctypes.c_int, ctypes.c_uint, ctypes.c_uint, POINTER, LONGS, LONGS, *3 * [UNSIGNED]
-)
+BYTE = np.dtype(np.uint8)
 
 
 @dataclass
@@ -44,46 +25,63 @@ class Launched:
     name: str
     kernel: object
     options: dict
-    number: int
     memory: dict = field(repr=False, default_factory=dict)  # start of each allocation -> its bytes
 
 
-def compiled(folder, name, source, options, include):
-    """(PTX file, library) of a program, compiled with line information for sm_90a if ``options`` name no other;
-    both are kept in ``folder`` for the next time. The stand-in is a part of the library, so that no CUDA
-    runtime of this process is found in its place. ``include``: of the toolkit."""
-    folder = Path(folder)
-    ptx, library, runtime = folder / f"{name}.ptx", folder / f"{name}.so", folder / "cudart.o"
-    if not (ptx.exists() and library.exists()):
-        folder.mkdir(parents=True, exist_ok=True)
-        named = next((option for option in options if option.startswith("-gencode")), "")
-        target = [] if named else ["-gencode=arch=compute_90a,code=compute_90a"]
-        major = f"-DMAJOR={10 if 'compute_10' in named else 9}"
-        text = ["cc", "-c", "-O1", "-fPIC", "-w", major, f"-I{include}", str(HERE / "cudart.c")]
-        subprocess.run([*text, "-o", str(runtime)], check=True)
-        words = ["nvcc", *target, "-lineinfo", "-w", *options, str(source)]
-        words += ["-shared", "-Xcompiler", "-fPIC", "-Xlinker", "-Bsymbolic", "--cudart=none", str(runtime)]
-        with tempfile.TemporaryDirectory() as parts:
-            words += ["--keep", "--keep-dir", parts, "-o", str(library)]
-            ended = subprocess.run(words, capture_output=True, text=True)
-            if ended.returncode:
-                raise ValueError(f"nvcc does not compile {source}:\n{ended.stderr.strip()}")
-            shutil.copy(f"{parts}/{Path(source).stem}.ptx", ptx)
-    return ptx, library
+def compiled(folder, name, source, options):
+    """(library, PTX texts) of a program, as the package compiles it; kept in a folder of its own in ``folder``
+    for the next time."""
+    own = Path(folder) / name
+    if (own / "program.so").exists():
+        return own / "program.so", [path.read_text() for path in sorted(own.glob("*.ptx"))]
+    own.mkdir(parents=True, exist_ok=True)
+    library, texts = cuda_program.compiled(source, ["-w", *options], None, own)
+    for file in own.iterdir():
+        if file.suffix not in (".ptx", ".so"):
+            file.unlink()
+    return library, texts
 
 
-class Program:
-    """A program that has been compiled. ``judge`` is called with each Launched, and returns whether all is
-    well."""
+class Listener:
+    """In place of a Session. ``maps_refused``: how often a tensor map broke which rule."""
 
-    def __init__(self, ptx, library, judge):
-        self.module, self.judge = nd.from_ptx(Path(ptx)), judge
-        self.memory, self.symbols, self.numbers = {}, {}, count(1)
-        self.refused = []  # words on tensor maps that break a rule
+    folder, finished = None, ()
+
+    def __init__(self, judge):
+        self.judge, self.maps_refused, self.faults = judge, Counter(), []
+
+    def note(self, text):
+        if rule := text.partition("CUDA_ERROR_INVALID_VALUE: ")[2]:
+            self.maps_refused[rule] += 1
+
+    def found(self, fault, name, where=None):
+        self.faults.append(fault)
+
+
+class Program(cuda_program.Host):
+    """A program that has been compiled. ``judge`` is called with each Launched."""
+
+    def __init__(self, library, texts, source, judge):
         self.error = None
-        self.hooks = MEMORY(self.allocated), SYMBOL(self.written), LAUNCH(self.launched), ENCODE(self.encoded)
-        self.library = ctypes.CDLL(str(library))
-        self.library.stand_in(*self.hooks)
+        super().__init__(Listener(lambda launched: judge(self.as_words(launched))), library, texts, source)
+
+    @property
+    def content(self):
+        """{start of each allocation: its bytes}"""
+        return {start: at(start, (size,), None, BYTE) for start, (_, size, _) in self.memory.items()}
+
+    def as_words(self, launched):
+        options = dict(grid=launched.grid, block=launched.block, args=launched.args,
+                       shared_bytes=launched.shared_bytes)  # fmt: skip
+        options |= {"cluster": launched.cluster} if launched.cluster else {}
+        return Launched(launched.kernel.name, launched.kernel, options, self.content)
+
+    def call(self, name, words):
+        try:
+            return self.called(name, words)
+        except Exception as error:
+            self.error = self.error or error
+            return cuda_program.LAUNCH_FAILURE
 
     def main(self, *words, cwd=None):
         """Call ``main``; returns what it returns. Raises what went wrong in Python while it ran."""
@@ -94,70 +92,7 @@ class Program:
             status = self.library.main(len(words) + 1, argv)
         finally:
             os.chdir(before)
+            self.runtime.stand_in(None, 0, None)  # what is called when the process ends goes nowhere
         if self.error:
             raise self.error
         return status
-
-    # --- what the stand-in calls
-    def allocated(self, start, size):
-        if size:
-            self.memory[start] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
-        else:
-            self.memory.pop(start, None)
-
-    def written(self, name, source, size, offset):
-        content = self.symbols.setdefault(unmangled(name.decode()), {})
-        content[offset] = ctypes.string_at(source, size)
-
-    def encoded(self, out, im2col, kind, rank, start, dims, strides, box, steps, four):
-        try:
-            options = (list(t)[n] for t, n in zip(rules.OPTIONS.values(), four[:4], strict=True))
-            made = maps.TensorMap(
-                start, ELEMENTS[kind], dims[:rank], strides[: rank - 1], box[:rank],
-                element_strides=steps[:rank], **dict(zip(rules.OPTIONS, options, strict=True)))  # fmt: skip
-            ctypes.memmove(out, packed.pack(packed.fields_of(made)), 128)
-        except rules.TensorMapError as wrong:
-            self.refused.append(str(wrong))
-            return INVALID_VALUE
-        except Exception as error:
-            self.error = error
-            return INVALID_VALUE
-        return OK
-
-    def launched(self, name, nine, shared, args):
-        try:
-            kernel = self.kernel(self.module[name.decode()])
-            nine = [tuple(nine[i : i + 3]) for i in (0, 3, 6)]
-            options = dict(zip(("grid", "block", "cluster"), nine, strict=True), shared_bytes=shared)
-            if nine[2] == (1, 1, 1):
-                del options["cluster"]
-            options["args"] = [argument(v, args[n]) for n, v in enumerate(kernel.entry.params)]
-            done = self.judge(Launched(kernel.name, kernel, options, next(self.numbers), self.memory))
-            return OK if done else LAUNCH_FAILURE
-        except Exception as error:
-            self.error = self.error or error
-            return LAUNCH_FAILURE
-
-    def kernel(self, kernel):
-        """The kernel, with all memory that the program has, and with its variables as they are now."""
-        kernel, own = copy.copy(kernel), []
-        for name, value, content in kernel.held:
-            for offset, given in self.symbols.get(name, {}).items():
-                content[offset : offset + len(given)] = np.frombuffer(given, np.uint8)
-            own.append((name, value, content))
-        more = [(f"cudaMalloc {n}", object(), a) for n, a in enumerate(self.memory.values(), 1)]
-        kernel.held = (*own, *more)
-        return kernel
-
-
-def argument(variable, place):
-    """One argument of a launch, as ``nd.simulate`` takes it."""
-    content = ctypes.string_at(place, variable.size)
-    if variable.array:
-        room = np.zeros(variable.size + 128, np.uint8)
-        array = room[-room.ctypes.data % 128 :][: variable.size]
-        array[:] = np.frombuffer(content, np.uint8)
-        return array
-    size = SIZES[variable.type]
-    kind = {"f32": np.float32, "f64": np.float64}.get(variable.type, np.dtype(f"u{size}").type)
-    return np.frombuffer(content[:size], kind)[0]

@@ -122,39 +122,39 @@ def run_here(case, folder):
     else:
         include = [*case.options, *include]
     try:
-        what = case.name, source, include, root / "include"
         started = time.perf_counter()
-        ptx, library = host.compiled(folder, *what)
+        library, texts = host.compiled(folder, case.name, source, include)
         row["compile_seconds"] = round(time.perf_counter() - started, 1)
     except ValueError as error:
         said = next((line for line in str(error).splitlines() if "error" in line), str(error))
         return row | {"compile_error": said.rpartition("/")[2]}
     seen = Counter()
 
-    def kernel_of(text, name):
-        return program.kernel(nd.from_ptx(text)[name])
-
     def judge(launched):
+        entry = launched.kernel.entry.name
+
+        def kernel_of(text, name):
+            return program.with_memory(nd.from_ptx(text)[name], launched.options["args"])
+
         seen[launched.name] += 1
         if seen[launched.name] <= case.launches:
             started = time.perf_counter()
-            program.module = nd.from_ptx(Path(ptx))
-            program.module[launched.kernel.entry.name]
+            text = next(text for text in texts if re.search(rf"\.entry\s+{re.escape(entry)}\(", text))
+            nd.from_ptx(text)[entry]
             translated = round(time.perf_counter() - started, 1)
-            text = Path(ptx).read_text()  # the faults first: the program goes on with right results
+            # the faults first: the program goes on with right results
             row["faults"] = [with_fault(launched, text, kernel_of, case, *fault) for fault in case.faults]
             row["launches"].append(told(launched, case) | {"translate_seconds": translated})
             if case.keep is not None:
                 kept = launched.memory[int(launched.options["args"][case.keep])]
                 np.save(Path(folder) / f"{case.name}.npy", kept)
-        return True
 
-    program = host.Program(ptx, library, judge)
+    program = host.Program(library, texts, source, judge)
     try:
         row["status"] = program.main(*case.words, cwd=case.folder)
     except ValueError as error:
         row["refused"] = str(error).rpartition(": line")[2].strip()
-    row["maps_refused"] = dict(Counter(program.refused).most_common(3))
+    row["maps_refused"] = dict(program.session.maps_refused.most_common(3))
     return row
 
 

@@ -90,8 +90,9 @@ def gradients(
 
     Arguments are those of ``check_problem`` and grad_out (B, Q, H*C), the gradient of its result, in the type
     of value. ``kernel`` is one of KERNELS, or "auto": on a GPU the fastest ones, and ``backward`` on the CPU
-    engine; ``parameters`` are those of its configuration. ``deterministic``: the gradient of value is the same in every run, to the last bit. What is not
-    asked for (``of_value``, ``of_samples``) is None. ``options`` go to the CPU engine."""
+    engine; ``parameters`` are those of its configuration. ``deterministic``: the gradient of value is the same
+    in every run, to the last bit. What is not asked for (``of_value``, ``of_samples``) is None. ``options`` go
+    to the CPU engine."""
     shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
     problem = check_problem(
         value, shapes, starts, sampling_locations, attention_weights, num_points=num_points, method=method

@@ -14,6 +14,18 @@ RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 GPU = {"no": "needs no GPU", "yes": "needs a GPU",
        "either": "takes the GPU if there is one, else the CPU engine"}  # fmt: skip
 COMMANDS = {}
+KERNEL = """
+FILE.cu with a main() is a whole program: behind it come options= and compiler=, then the program's own words,
+from the first that is none of these keys, or behind --. FILE.ptx, and FILE.cu without a main() or with entry=,
+grid= and so on behind it, is one launch of a kernel:
+  entry           the kernel: ring, scale<float>, or mangled; may be left out where there is one
+  grid, block     blocks and threads, such as 2,1 and 64; default 1, and what the kernel is compiled for
+  shared          bytes of dynamic shared memory (extern __shared__), default 0
+  cluster         blocks of a cluster
+  args            a Python file that defines args, the list of arguments, and may expected, check(args), memory
+  aligned         declared: dynamic shared memory is aligned as the text says (gpu: as a GPU places it)
+  options         for the compiler, '-std=c++17 -DN=3' or -arch=sm_100a; of several all are taken
+  compiler        the path of an nvcc, or nvrtc"""
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,7 @@ command(
 )  # fmt: skip
 command(
     "check", "check:check", "no",
-    "run a Numba CUDA or Triton program, unchanged, or a kernel of CUDA C++, and say what is wrong with it",
+    "run a program of Numba CUDA, Triton or CUDA C++, unchanged, or one kernel, and say what is wrong with it",
     *keys.SIMULATION, keys.WAIVE,
     Key("explore", FLAG, "try every order of a launch's events first"),
     Key("stop", FLAG, "end the program at the first fault"),
@@ -280,8 +292,8 @@ Examples:
   numba-deform check my_program.py its arguments
   numba-deform check schedules=5 junit=faults.xml -m pytest tests/
   numba-deform check ring.ptx entry=ring grid=1 block=64 args=arguments.py
-  numba-deform check ring.cu entry=ring grid=1 block=64 args=arguments.py options='-std=c++17 -DSTAGES=3'
-  numba-deform check mm.cu entry=mm block=192 shared=65536 args=arguments.py options=-arch=sm_100a
+  numba-deform check program.cu options='-std=c++17 -DSTAGES=3' its arguments     # with its own main()
+  numba-deform check ring.cu entry=ring grid=1 block=64 shared=65536 args=arguments.py options=-arch=sm_100a
   numba-deform check matmul.py                                      # Triton's
   numba-deform new my.py
   numba-deform run --load my.py --stages 4 --engine cpu
@@ -324,6 +336,8 @@ def help(options):
         rows.append(("...", f"of a pipeline that load= brings: its parameters{more}, but no key of a workload"))
     for name, text in rows:
         print(f"  {name:<15} {text}")
+    if command.name == "check":
+        print(KERNEL)
     return RIGHT
 
 

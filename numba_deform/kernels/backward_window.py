@@ -338,9 +338,10 @@ def sampling(config, constants):
         up = float32(attention - down)
         right, lower_right = float32(up * sample.fx), float32(down * sample.fx)
         pixel = int32((sample.y - view.top) * view.wide + sample.x - view.left) if sample.here else int32(0)
+        place = shared_at(table, own_point() * int32(ROWS_AT_ONCE) + own_row(), 16)
         st_shared_v4(
-            shared_at(table, own_point() * int32(ROWS_AT_ONCE) + own_row(), 16), mov_b32_f32(float32(up - right)),
-            mov_b32_f32(right), mov_b32_f32(float32(down - lower_right)), mov_b32_f32(lower_right),
+            place, mov_b32_f32(float32(up - right)), mov_b32_f32(right),
+            mov_b32_f32(float32(down - lower_right)), mov_b32_f32(lower_right),
         )  # fmt: skip
         number = own_row() * int32(RUN) + own_point()
         st_shared_b32(shared_at(table + uint32(PIXELS), number, 4), uint32(pixel))

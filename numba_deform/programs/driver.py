@@ -40,7 +40,7 @@ from ..engines.cpu.frontends.arguments import parts
 from ..engines.cpu.frontends.numba_python.native_program import NumbaKernel
 from ..engines.cpu.memory.scalars import bounds_of, start_of
 from ..engines.faults import KernelError
-from .callers import program_frame, program_line
+from .callers import program_frame
 from .reductions import reduce
 from .streams import Streams
 
@@ -76,7 +76,6 @@ class HostDriver(Streams):
         super().__init__(found)
         major, minor = (f"COMPUTE_CAPABILITY_{part}" for part in ("MAJOR", "MINOR"))
         self.attributes = ATTRIBUTES | dict(zip((major, minor), capability, strict=True))
-        self.unset = []  # (start, stop) of memory that nobody has set since it was asked for
         self.contexts = threading.local()
 
     def nothing(self, *args):
@@ -117,7 +116,7 @@ class HostDriver(Streams):
         buffer = (ctypes.c_ubyte * (size + 512))()
         address = (ctypes.addressof(buffer) + 511) // 512 * 512
         ctypes.memset(address, POISON, size)
-        self.memory[address] = buffer, size, program_line()
+        self.memory[address] = buffer, size, self.line()
         self.unset.append((address, address + size))
         return binding.CUdeviceptr(address)
 
@@ -130,21 +129,12 @@ class HostDriver(Streams):
         return int(self.cuMemAllocManaged(size, flags))
 
     def cuMemHostRegister(self, address, size, flags):
-        self.memory[int(address)] = None, size, program_line()
+        self.memory[int(address)] = None, size, self.line()
 
     def cuMemFree(self, address):
         self.cuCtxSynchronize()  # as a GPU does, before somebody else can have the memory
         _, size, _ = self.memory.pop(int(address))
         self.set(int(address), int(address) + size)
-
-    def unset_in(self, start, stop):
-        """The ranges of these bytes that nobody has set."""
-        return [(max(a, start), min(b, stop)) for a, b in self.unset if a < stop and start < b]
-
-    def set(self, start, stop):
-        """These bytes may have been written."""
-        parts = ((lo, hi) for a, b in self.unset for lo, hi in ((a, min(b, start)), (max(a, stop), b)))
-        self.unset = [part for part in parts if part[0] < part[1]]
 
     cuMemFreeHost = cuMemHostUnregister = cuMemFree
 

@@ -11,6 +11,7 @@ from ..engines.cpu.frontends.ptx.compilers.cuda_kernels import from_cuda
 from ..engines.cpu.frontends.ptx.kernels import from_ptx
 from ..engines.faults import WrongResult
 from ..engines.launches import Launch
+from . import cuda_program
 from .endings import status_of
 from .session import Session
 from .triton_driver import Launched
@@ -45,7 +46,16 @@ class Checked(Launch):
 
 
 def run(words, options):
-    """(the Session, the exit status) of one launch, in the words of ``launch_of``; it says what is raised."""
+    """(the Session, the exit status) of a program of CUDA C++ with a ``main``, or of a launch, in the words of
+    ``launch_of``. Behind ``FILE.cu`` of a program come ``options=`` and ``compiler=``, and then its own words,
+    from the first that is no key of these on, or behind ``--``. It says what is raised."""
+    if words[0].endswith(".cu") and cuda_program.has_main(words[0]):
+        count = next((n for n, word in enumerate(words) if n and not _is_pair(word)), len(words))
+        given = _pairs(words[0], words[1:count])
+        if given.keys() <= set(OF_CUDA):
+            own = words[count + (words[count : count + 1] == ["--"]) :]
+            flags = shlex.split(given.get("options", ""))
+            return cuda_program.run(words[0], flags, given.get("compiler"), own, options)
     launch, session = launch_of(words), Session(**options | {"all": True})
     try:
         session.judge(launch)
@@ -54,6 +64,24 @@ def run(words, options):
     except KeyboardInterrupt as interrupt:
         return session, status_of(interrupt)
     return session, 0
+
+
+def _is_pair(word):
+    key, equals, _ = word.partition("=")
+    return bool(equals) and key in KEYS + OF_CUDA
+
+
+def _pairs(file, words):
+    """{key: text} of the words behind a file; ``options`` that are given twice are all taken."""
+    keys, given = KEYS + (OF_CUDA if file.endswith(".cu") else ()), {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in keys or not value:
+            raise ValueError(f"check {file}: {word!r} is none of {', '.join(f'{k}=..' for k in keys)}")
+        if key in given and key != "options":
+            raise ValueError(f"check {file}: {key} is given twice: {key}={given[key]} and {key}={value}")
+        given[key] = f"{given[key]} {value}" if key in given else value
+    return given
 
 
 def launch_of(words):
@@ -67,13 +95,7 @@ def launch_of(words):
     ``aligned=declared``: dynamic shared memory is aligned as the text declares it; else as a GPU places it.
     Raises ValueError for a word that is none of these, for an entry that is not there, and as ``from_ptx`` and
     ``from_cuda``."""
-    file, given = Path(words[0]), {}
-    keys = KEYS + (OF_CUDA if file.suffix == ".cu" else ())
-    for word in words[1:]:
-        key, _, value = word.partition("=")
-        if key not in keys or not value:
-            raise ValueError(f"check {words[0]}: {word!r} is none of {', '.join(f'{k}=..' for k in keys)}")
-        given[key] = value
+    file, given = Path(words[0]), _pairs(words[0], words[1:])
     kernel = _kernel(file, given)
     if (aligned := given.get("aligned", "gpu")) not in ("gpu", "declared"):
         raise ValueError(f"aligned={aligned} is none of gpu, declared")

@@ -150,11 +150,11 @@ class Session:
             finally:
                 keep(self)
 
-    def found(self, fault, name):
-        """Note a fault of the program's that is none of one launch."""
+    def found(self, fault, name, where=None):
+        """Note a fault of the program's that is none of one launch, met at its line ``where``."""
         with TURN, ONE_AT_A_TIME:
             try:
-                self._note(Finding(fault, name, program_place(), (), ()))
+                self._note(Finding(fault, name, where or program_place(), (), ()))
             finally:
                 keep(self)
 

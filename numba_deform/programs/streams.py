@@ -10,12 +10,13 @@ import bisect
 import itertools
 import linecache
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 from cuda.bindings import driver as binding
 
 from ..engines.faults import StreamRace
-from .callers import program_frame, program_line
+from .callers import program_frame
 
 PER_THREAD = 2  # the handle of a default stream that is like any other
 VERBS = "reads", "writes"
@@ -73,7 +74,32 @@ class Streams:
         self.found, self.handles, self.times = found, itertools.count(16), {}
         self.memory = {}  # start -> (what holds it, size, the program's line): device memory, and pinned
         self.clocks, self.names = {PER_THREAD: {}}, {PER_THREAD: "the thread's default stream"}
+        self.unset = []  # (start, stop) of memory that nobody has set since it was asked for
         self.host, self.events, self.pending, self.several = {}, {}, {}, False
+
+    def place(self):
+        """(file, line) of the program's call."""
+        frame, _ = program_frame()
+        return frame.f_code.co_filename, frame.f_lineno
+
+    def line(self):
+        """``file:line`` of it, for a person."""
+        file, number = self.place()
+        return f"{Path(file).name}:{number}"
+
+    def fault(self, kind, what):
+        """A fault of that call."""
+        file, number = self.place()
+        return kind(what, where=f"{file}:{number}", source=linecache.getline(file, number).strip())
+
+    def unset_in(self, start, stop):
+        """The ranges of these bytes that nobody has set."""
+        return [(max(a, start), min(b, stop)) for a, b in self.unset if a < stop and start < b]
+
+    def set(self, start, stop):
+        """These bytes may have been written."""
+        parts = ((lo, hi) for a, b in self.unset for lo, hi in ((a, min(b, start)), (max(a, stop), b)))
+        self.unset = [part for part in parts if part[0] < part[1]]
 
     def memory_at(self, address):
         """(start, size, the program's line) of that memory around an address, or None."""
@@ -81,7 +107,7 @@ class Streams:
         return next(found, None)
 
     def cuStreamCreate(self, flags):
-        self.names[stream := next(self.handles)] = f"stream {len(self.clocks)} (made at {program_line()})"
+        self.names[stream := next(self.handles)] = f"stream {len(self.clocks)} (made at {self.line()})"
         self.clocks[stream], self.several = {}, len(self.clocks) > 1
         return binding.CUstream(stream)
 
@@ -131,7 +157,7 @@ class Streams:
         clock[stream] = clock.get(stream, 0) + 1
         kinds = (merged((a, b) for a, b, w in ranges if w == written) for written in (False, True))
         touched = tuple(tuple(each for each in kind if self.memory_at(each[0])) for kind in kinds)
-        now = Operation(what, stream, program_line(), touched)
+        now = Operation(what, stream, self.line(), touched)
         self.pending.pop(now, None)  # the same, earlier: who waits for this one has waited for that, too
         for then, number in reversed(self.pending.items()):
             if clock.get(then.stream, 0) < number and (conflict := now.conflict(then)):
@@ -144,6 +170,4 @@ class Streams:
         what = f"{now.what} on {self.names[now.stream]} {verb} bytes {common[0] - start} to "
         what += f"{common[1] - start - 1} of the {size:,} bytes asked for at {line}, which {then.what} on "
         what += f"{self.names[then.stream]} {other}, at {then.line}: nothing orders the two"
-        frame, _ = program_frame()
-        file, number = frame.f_code.co_filename, frame.f_lineno
-        return StreamRace(what, where=f"{file}:{number}", source=linecache.getline(file, number).strip())
+        return self.fault(StreamRace, what)

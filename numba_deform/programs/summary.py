@@ -35,7 +35,7 @@ def text(session):
 
 def last_line(session):
     if not session.launches and not session.findings:
-        return NOTHING
+        return "\n".join((NOTHING, *session.notes))
     waived = dict(zip(session.waived, in_words(session.waived), strict=True))
     met, hidden = len(session.faults), len(session.findings) - len(session.faults)
     parts = [

@@ -11,7 +11,7 @@ from stored import CUDA, KERNELS, of_cuda
 import numba_deform as nd
 from numba_deform.engines import faults
 from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
-from numba_deform.engines.cpu.frontends.ptx.demangling import unmangled, with_arguments
+from numba_deform.engines.cpu.frontends.ptx.demangling import is_spelled, unmangled, with_arguments
 from numba_deform.engines.tensormap import packed
 from numba_deform.engines.tensormap.decoding import encoded
 
@@ -113,6 +113,14 @@ def test_a_cluster_that_the_kernel_says_itself():
 ])  # fmt: skip
 def test_demangled(mangled, last, whole):
     assert (unmangled(mangled), with_arguments(mangled)) == (last, whole)
+
+
+@pytest.mark.parametrize("name, known", [
+    ("shift", True), ("outer::shift", True), ("shift<int,3>", True), ("outer::shift< int, 3 >", True),
+    ("shift<int, 3>(int*)", True), ("hift", False), ("shift<int, 4>", False), ("inner::shift", False),
+])  # fmt: skip
+def test_spellings(name, known):
+    assert is_spelled("_ZN5outer5shiftIiLi3EEEvPT_", name) is known
 
 
 def test_kernels_of_one_template():

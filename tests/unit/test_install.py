@@ -63,6 +63,7 @@ def test_a_wheel_is_complete(tmp_path, monkeypatch):
     assert shipped == sorted(path.name for path in (ROOT / "ptx").glob("*.ptx"))
     modules = {path.relative_to(package) for path in package.rglob("*.py")}
     own = ROOT / "numba_deform"
+    assert (package / "programs/cudart.c").read_text() == (own / "programs/cudart.c").read_text()
     lessons = {path.relative_to(ROOT) for path in (ROOT / "notebooks").rglob("[0-9]*.py")}
     assert modules == {path.relative_to(own) for path in own.rglob("*.py")} | lessons
     (described,) = tmp_path.glob("*.dist-info")
@@ -74,7 +75,7 @@ def test_a_wheel_is_complete(tmp_path, monkeypatch):
     assert "https://github.com/some/name/blob/c0ffee/bench/TABLE.md#windows" in links
     assert [link for link in links if not link.startswith("https://")] == []
     assert "numba-deform = numba_deform.cli:main" in (described / "entry_points.txt").read_text()
-    for name in ("numba-cuda", "cuda-python", "cuda-core", "nvidia-cuda-nvdisasm"):
+    for name in ("numba-cuda", "cuda-python", "cuda-core", "cuda-toolkit", "nvidia-cuda-nvdisasm"):
         lines = re.findall(rf"Requires-Dist: {name}\b.*", text)
         assert lines
         assert all("sys_platform == 'linux' or sys_platform == 'win32'" in line for line in lines)

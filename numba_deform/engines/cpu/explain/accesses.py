@@ -3,6 +3,7 @@
 Each function builds the SimFault of one thread, from records of ``memory.access_records``.
 """
 
+from ....device.limits import SHARED_LIMIT
 from ... import faults
 from ..memory.access_records import CHANGE, OUTSIDE, READ, UNWRITTEN, WRITE, Access, Copy, Ended, Live, copy_of
 from .arrivals import by_a_reader, too_few_bytes
@@ -100,6 +101,8 @@ def outside(space, thread, what, address, size, name, record=None):
     held = records.index(OUTSIDE) if OUTSIDE in records else len(records)
     where = f"the array ends {held} bytes on" if held else "no array is there"
     fault = thread.fault(faults.OutOfRange, f"{what}: {where}", name)
+    if not held and 0 <= address - getattr(space, "dynamic_start", address + 1) < SHARED_LIMIT:
+        space.tell_size(fault)
     if held and isinstance(record, Copy):
         fault.cure = "Make the array as large as what is copied. A box counts as a whole, what lies outside "
         fault.cure += "the tensor included: all its sizes, times the element's."

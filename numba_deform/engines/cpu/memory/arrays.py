@@ -166,13 +166,7 @@ class ArrayView:
         what = f"index {index} of {self.name}{self.shape}"
         fault = thread.fault(faults.OutOfRange, what, f"{self.name}[{at}]")
         if self.name in getattr(self.space, "dynamic_names", ()):
-            given = self.space.dynamic_bytes
-            fault.add(f"the launch gives {given} bytes of dynamic shared memory")
-            if not given:
-                fault.rule = "A dynamic shared array, cuda.shared.array(0, ..), has the bytes that the launch "
-                fault.rule += "gives."
-                fault.cure = "Give them at the launch: shared_bytes= here, kernel[grid, block, stream, bytes] "
-                fault.cure += "in Numba."
+            self.space.tell_size(fault)
         return fault
 
     def _select(self, thread, index):

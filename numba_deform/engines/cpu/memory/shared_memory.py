@@ -114,6 +114,15 @@ class SharedMemory(ShadowMemory):
         """Those of the arrays that make up the dynamic part, all of which begin at its start."""
         return {name for start, _, name, _ in self.ranges if start == self.dynamic_start}
 
+    def tell_size(self, fault):
+        """How large the dynamic part is, of an access behind it."""
+        fault.add(f"the launch gives {self.dynamic_bytes} bytes of dynamic shared memory")
+        if not self.dynamic_bytes:
+            fault.rule = "A dynamic shared array, cuda.shared.array(0, ..), has the bytes that the launch "
+            fault.rule += "gives."
+            fault.cure = "Give them at the launch: shared_bytes= here, kernel[grid, block, stream, bytes] "
+            fault.cure += "in Numba."
+
     def poison(self, address, size):
         self.data[address : address + size] = b"\xff" * size
 

@@ -28,6 +28,16 @@ def with_arguments(name):
     return f"{last}<{text if len(text) <= LONGEST else text[:LONGEST] + '..'}>"
 
 
+def is_spelled(mangled, name):
+    """Whether somebody may call a function so: with or without namespaces, template arguments, spaces."""
+    try:
+        whole = str(itanium_demangler.parse(mangled))
+    except NotImplementedError:
+        return False
+    whole, name = (re.sub(r"\((?:bool|\w[\w ]*)\)(?=-?\d)|\s+", "", text) for text in (whole, name))
+    return bool(re.search(rf"(?:^|void|::){re.escape(name)}(?:[(<]|$)", whole))
+
+
 def _parts(name):
     """(the last part of a name, the node of its template arguments or None)"""
     if not name.startswith("_Z"):

@@ -16,7 +16,7 @@ from .....device.memory import shared_address
 from ....launches import Launchable
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
-from .demangling import unmangled, with_arguments
+from .demangling import is_spelled, unmangled, with_arguments
 from .operations import FUNCTIONS
 from .parser import SIZES, BadPtx
 from .semantics import floats, integers, memory, threads  # noqa: F401 (they name themselves in FUNCTIONS)
@@ -56,12 +56,13 @@ class PtxKernel(Launchable):
         program = Program(module, entry, names(), place, parameters, self.language)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
-        self.declared_alignment, self.shared_alignment = _alignments([v for _, v in program.shared.values()])
+        variables = [v for _, v in program.shared.values()]
+        self.declared_alignment, self.shared_alignment, self.static_bytes = _alignments(variables)
         self.is_empty = all(i.root in ENDS for i in entry.instructions)
         kinds = kinds_of_parameters(entry)
         self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))
         self.threads, self.cluster = entry.threads or 0, entry.cluster
-        self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
+        self.held = tuple((name, _Variable(v.name), contents(v)) for name, v in program.memory.values())
         scope = dict(names()) | {name: value for name, value, _ in self.held}
         self.plain = self.py_func = _compiled(self.name, lines, scope)
         self.registers, self.lines = program.registers, lines
@@ -92,19 +93,19 @@ class PtxKernel(Launchable):
 def _alignments(shared):
     """What dynamic shared memory is a multiple of: as the variables declare it, and as a GPU places it. On an
     H200 a block's memory begins at 1024, with the static variables, and the dynamic part at the next multiple
-    of what is declared, of 16 at least (bench/ENGINE.md)."""
+    of what is declared, of 16 at least (bench/ENGINE.md). Last: the bytes of static variables."""
     declared, end = max(16, *(v.align for v in shared if not v.size), 0), 1024
     for v in shared:
         end += -end % max(v.align, 1) + v.size if v.size else 0
     base = end + -end % declared
-    return declared, max(declared, min(1024, base & -base))
+    return declared, max(declared, min(1024, base & -base)), end - 1024
 
 
-class _Variable:
-    """Stands for a module's variable in a kernel's names, until a launch puts its array there."""
+class _Variable(str):
+    """The name of a module's variable; stands for it in a kernel's names until a launch brings its array."""
 
 
-def _contents(variable):
+def contents(variable):
     """What a module's variable holds before a launch: as its text says, else zeros."""
     content = np.zeros(variable.size, np.uint8)
     numbers = variable.initial.strip("{} ")
@@ -186,8 +187,8 @@ class PtxModule(Mapping):
         self._language = language
         entries = [f for f in self._module.functions.values() if f.is_entry]
         self.parameters = {f.name: tuple(parameters) for f in entries} if parameters else {}
-        self._entries = {}
-        names = {f.name: (unmangled(f.name), with_arguments(f.name), f.name) for f in entries}
+        self._entries, self.variables = {}, self._module.variables
+        self.names = names = {f.name: (unmangled(f.name), with_arguments(f.name), f.name) for f in entries}
         taken = [Counter(of_kind) for of_kind in zip(*names.values(), strict=True)]
         for f in entries:
             own = next(name for name, counts in zip(names[f.name], taken, strict=True) if counts[name] == 1)
@@ -196,8 +197,8 @@ class PtxModule(Mapping):
     def __getitem__(self, name):
         entry = self._entries.get(name)
         if entry is None:
-            found = [f for f in self._entries.values()
-                     if name in (f.name, unmangled(f.name), with_arguments(f.name))]  # fmt: skip
+            entries = self._entries.values()
+            found = [f for f in entries if name in self.names[f.name] or is_spelled(f.name, name)]
             if len(found) != 1:
                 what = f"{len(found)} entries" if found else "no entry"
                 raise KeyError(f"{self._file} has {what} {name!r}; it has {', '.join(self) or 'none'}")

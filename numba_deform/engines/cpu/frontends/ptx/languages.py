@@ -42,6 +42,8 @@ WORDS = (
     (r"ld_acquire_(\w+?)_(?:\.\.\.?|global|shared)\w*", r"ld.acquire.\1", ACQUIRE, r"ld.acquire.\1"),
     (r"atom_\.+_(cluster|gpu)_[\w.]+", r"atom.\1", "an atomic", r"atom.\1"),
     (r"cuda\.shared\.array\(0, [\w.]+\)", "extern __shared__", "shared memory", ".extern .shared"),
+    (r"shared_bytes= here, kernel\[grid, block, stream, bytes\] in Numba",
+     "kernel<<<grid, block, bytes>>>, or shared=BYTES of check FILE.cu", None, "shared=BYTES of check FILE"),
     (r"mbarrier_wait(_cluster)?\b", "a loop of mbarrier.try_wait", None, "a loop of mbarrier.try_wait"),
     (r"wgmma_wait_group_n\.\.\(sums, 0\)", "wgmma.wait_group 0", None, "wgmma.wait_group 0"),
     (r"Make it by wgmma_descriptor, of", "Make it of", None, "Make it of"),

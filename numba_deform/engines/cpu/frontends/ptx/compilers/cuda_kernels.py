@@ -88,19 +88,30 @@ def _with_architecture(options):
     return options if named else [f"-arch={ARCHITECTURE}", *options]
 
 
+def virtual(options):
+    """The options for a program whose PTX is wanted and no machine code."""
+    text, code = "\0".join(_with_architecture(options)), r"-gencode=arch=compute_\1,code=compute_\1"
+    return re.sub(r"(?:-arch|--gpu-architecture)[=\0]sm_(\w+)", code, text).split("\0")
+
+
 def _by_nvcc(file, source, options, path):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernels.ptx"
-        words = [str(path), "-ptx", "-lineinfo", *_with_architecture(options), str(file), "-o", str(out)]
-        try:
-            ended = subprocess.run(words, capture_output=True, text=True)
-        except OSError as error:
-            what = f"from_cuda: {path} does not start ({error.strerror}); {INSTALL}"
-            raise FileNotFoundError(what) from None
-        if ended.returncode:
-            told = ended.stderr.strip() or ended.stdout.strip()
-            raise ValueError(f"nvcc does not compile {file}:\n{told}{_of_another_gpu(told)}")
+        run_nvcc(path, ["-ptx", "-lineinfo", *_with_architecture(options), str(file), "-o", str(out)], file)
         return out.read_text()
+
+
+def run_nvcc(path, words, file):
+    """Run an nvcc; ValueError with its words where it does not compile ``file``, FileNotFoundError where it is
+    none."""
+    try:
+        ended = subprocess.run([str(path), *words], capture_output=True, text=True)
+    except OSError as error:
+        what = f"from_cuda: {path} does not start ({error.strerror}); {INSTALL}"
+        raise FileNotFoundError(what) from None
+    if ended.returncode:
+        told = ended.stderr.strip() or ended.stdout.strip()
+        raise ValueError(f"nvcc does not compile {file}:\n{told}{_of_another_gpu(told)}")
 
 
 def _of_another_gpu(told):

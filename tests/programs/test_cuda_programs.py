@@ -1,0 +1,134 @@
+"""CUDA C++ programs with their own ``main`` under check: right ones are silent and end with their own status,
+wrong ones are named at their line, what is not supported is refused by its name. The sources are in ``cuda``:
+``-DFAULT=n`` plants the fault whose line says ``fault n``."""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
+from numba_deform.programs import cuda_program, ptx_program
+
+HERE = Path(__file__).parent / "cuda"
+pytestmark = pytest.mark.skipif(not cuda_kernels.nvcc(), reason="nvcc compiles CUDA C++, and is not there")
+
+
+def check(tmp_path, *words):
+    """(exit status, stdout, stderr, what the JSON file says) of ``numba-deform check``."""
+    file = tmp_path / "said.json"
+    command = [sys.executable, "-m", "numba_deform", "check", f"json={file}", *map(str, words)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    return ended.returncode, ended.stdout, ended.stderr, json.loads(file.read_text()) if file.exists() else {}
+
+
+@pytest.mark.parametrize("program, words, status, launches", [
+    ("streams.cu", ["70", "5"], 5, 2), ("cluster.cu", [], 0, 1), ("cooperative.cu", [], 0, 1),
+    ("tma.cu", [], 0, 1), ("memory.cu", [], 9, 5), ("cub.cu", [], 0, 2),
+])  # fmt: skip
+def test_right(tmp_path, program, words, status, launches):
+    """The status is that which main returns, or hands to exit."""
+    ended, out, err, said = check(tmp_path, HERE / program, *words)
+    assert (ended, said["faults"], said["launches"]) == (status, [], launches), err
+    assert program != "streams.cu" or out == "70 right\n"
+
+
+@pytest.mark.parametrize("program, number, fault, words", [
+    ("streams.cu", 1, "StreamRace", "add on stream 2 .* reads bytes 0 to 799 of the 800 bytes asked for at s"),
+    ("streams.cu", 2, "OutOfRange", "of x, which has 800"),
+    ("streams.cu", 3, "OutOfRange", "writes 804 bytes at byte 0 of the 800 bytes asked for at streams.cu:31"),
+    ("streams.cu", 4, "BadLaunch", "a block of 2048 threads"),
+    ("streams.cu", 5, "UninitialisedRead", "y.* nothing has written"),
+    ("cluster.cu", 1, "BlockEnded", "own"),
+    ("cluster.cu", 2, "BadLaunch", "no multiple of a cluster"),
+    ("cooperative.cu", 1, "DataRace", "mid"),
+    ("cooperative.cu", 2, "BadLaunch", "wants a cooperative launch"),
+    ("tma.cu", 1, "InFlightRead", "tile"),
+    ("tma.cu", 2, "BadLaunch", "65,536 bytes of dynamic shared memory, .* cudaFuncSetAttribute has to ask"),
+    ("tma.cu", 3, "OutOfRange", "the launch gives 0 bytes of dynamic shared memory"),
+])  # fmt: skip
+def test_wrong(tmp_path, program, number, fault, words):
+    ended, _, err, said = check(tmp_path, HERE / program, f"options=-DFAULT={number}")
+    lines = (HERE / program).read_text().splitlines()
+    at = [n for n, line in enumerate(lines, 1) if re.search(rf"// .*\bfault {number}\b", line)]
+    named = [f for f in said["faults"] if f["fault"] == fault]
+    assert ended == 1 and named, err
+    assert re.search(words, named[0]["what"])
+    file, _, line = named[0]["where"].rpartition(":")
+    kernel = fault == "UninitialisedRead"  # in the kernel, of a launch on the line
+    assert Path(file).name == program and (kernel or int(line) in at)
+    assert re.fullmatch(rf"{program}:\d+", named[0]["launch"])
+    assert not kernel or int(named[0]["launch"].rpartition(":")[2]) in at
+
+
+def test_stop(tmp_path):
+    """The program ends at its first fault, and what it has printed is not lost."""
+    source = tmp_path / "two.cu"
+    source.write_text("""#include <cstdio>
+        __global__ void read(int *x) { x[threadIdx.x] = x[threadIdx.x + 1]; }
+        int main() {
+            int *x;
+            cudaMalloc(&x, 4);
+            std::printf("begun");
+            for (int i = 0; i < 2; i++) read<<<1, 1>>>(x);
+            std::printf("ended");
+        }""")
+    ended, out, err, said = check(tmp_path, "stop=yes", source)
+    assert (ended, out, said["launches"]) == (1, "begun", 1), err
+
+
+def test_refused_by_name(tmp_path):
+    """What comes before it is judged; a function, an instruction of a kernel beside others, a signal."""
+    for word, words in ("graph", "cudaGraphCreate is not supported"), ("texture", "tex.1d.* is not known"):
+        ended, _, err, said = check(tmp_path, HERE / "memory.cu", word)
+        assert (ended, said["launches"]) == (2, 5)
+        assert re.search(rf"(?m)^memory.cu:\d+: the program was ended here: .*{words}", err)
+    ended, _, err, _ = check(tmp_path, HERE / "memory.cu", "crash")
+    assert ended == 128 + 6 and "ended by SIGABRT" in err
+    assert "memory.cu:54: count was not launched: a block of 2000 threads" in err  # and the program has asked
+
+
+def test_maps_that_break_a_rule(tmp_path):
+    ended, _, err, _ = check(tmp_path, HERE / "tma.cu", "options=-DFAULT=4")
+    assert ended == 6 and re.search("tma.cu:5[0-2]: cuTensorMapEncodeTiled gave .*'swizzle span'", err)
+
+
+def test_words(tmp_path):
+    """Whose they are: those of check come first, ``options`` are all taken; the first other is its own."""
+    source = tmp_path / "words.cu"
+    source.write_text("""#include <cstdio>
+        __global__ void none() {}
+        int main(int count, char **words) {
+            for (int i = 1; i < count; i++) std::printf("%s ", words[i]);
+            return A + B;
+        }""")
+    words = "options=-DA=20", "options=-DB=3", "--", "grid=3", "options=x", "y z"
+    ended, out, err, _ = check(tmp_path, source, *words)
+    assert (ended, out) == (23, "grid=3 options=x y z "), err
+    with pytest.raises(ValueError, match="grid is given twice: grid=1 and grid=2"):
+        ptx_program.run([str(source), "grid=1", "grid=2"], {})
+    ended, _, err, _ = check(tmp_path, source, "options=-DB=3")
+    assert ended == 2 and re.search(r"words.cu\(5\): error: identifier \"A\" is undefined", err)
+
+
+def test_has_main(tmp_path):
+    file = tmp_path / "a.cu"
+    for text, known in ("int main() {}", True), ("// int main()\n/* int main( */ int domain(int);", False):
+        file.write_text(text)
+        assert cuda_program.has_main(file) is known
+
+
+def test_the_page(tmp_path):
+    """notebooks/site/cuda.md shows what is said of its program, and the mend that it names mends it."""
+    page = (Path(__file__).parents[2] / "notebooks/site/cuda.md").read_text()
+    source, shown = tmp_path / "reverse.cu", re.search(r"(?s)    DataRace.*?\n\n", page)[0]
+    source.write_text(re.search(r"(?s)```cuda\n(.*?)```", page)[1])
+    ended, _, err, _ = check(tmp_path, source)
+    assert ended == 1 and textwrap.dedent(shown).strip() in err.replace(f"{tmp_path.resolve()}/", "")
+    source.write_text(source.read_text().replace("x];\n    numbers", "x];\n    __syncthreads();\n    numbers"))
+    ended, out, _, _ = check(tmp_path, source)
+    assert (ended, out) == (0, "127 .. 0\n")
