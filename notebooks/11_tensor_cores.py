@@ -388,7 +388,7 @@ lessons.show_fault(lambda: nd.simulate(bug.kernel(), launch.grid, 64, launch.arg
 
 # %% [markdown]
 # The engine does not need luck to see it. It asks whether a fence stands on the way from the read to the copy
-# (PTX ISA 8.6, 9.7.13.4). An H100 needs a GPU full of blocks: with *one* block on each SM, all of 1,000
+# (PTX ISA section 8.6, 9.7.13.4). An H100 needs a GPU full of blocks: with *one* block on each SM, all of 1,000
 # launches were right, for then loads do not queue up long enough. That is why no test had found it.
 #
 # ## Exercise 5: what is enough?

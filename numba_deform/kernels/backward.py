@@ -217,36 +217,51 @@ def build(config, constants):
     sum_for_owner = sums_for_owners(OWNERS, LANES)
 
     @cuda.jit(device=True, forceinline=True)
+    def lane_of():
+        """(number of the lane in its warp, in its row, of the sample that it owns in a round)"""
+        lane = int32(cuda.threadIdx.x) & int32(31)
+        sub = lane & int32(LANES - 1)
+        return lane, sub, sub & int32(OWNERS - 1)
+
+    @cuda.jit(device=True, forceinline=True)
+    def row_of(block, sub, grad_value, rows, rows_per_batch, heads, spatial_size):
+        """(number of the lane's row, whether there is one, its first channel; its first element of the value's
+        first pixel, the address of its sums there): spare rows and lanes work along, and add nothing."""
+        number = int32(block) * int32(ROWS) + (int32(cuda.threadIdx.x) >> int32(LANE_BITS))
+        is_row = number < rows
+        number = min(number, int32(rows - 1))
+        batch, head = int32(div_u32(number, rows_per_batch)), int32(rem_u32(number, heads))
+        channel = min(sub, int32(CHUNKS - 1)) * int32(CHANNELS)
+        plane = global_at(global_at(0, global_at(0, batch, spatial_size), heads * int32(HEAD)), head, HEAD)
+        sums = global_at(grad_value, plane + uint64(channel if not FIXED else sub), SUM)
+        return number, is_row, channel, plane + uint64(channel), sums
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_share(to, share, g, unit):
+        if FIXED:
+            for j in static_range(CHANNELS):
+                add_fixed(to + uint64(8 * CHUNKS * j), share * g[j] * unit)
+        else:
+            red_add_gpu_global_v4_f32(to, share * g[0], share * g[1], share * g[2], share * g[3])
+
+    @cuda.jit(device=True, forceinline=True)
     def add_rows(
         block, value, levels, locations, weights, grad_out, grad_value, grad_locations, grad_weights, rows,
         rows_per_batch, heads, spatial_size, scale,
     ):  # fmt: skip
         """The rows of one block of the plain form, or of one turn of the gated one."""
-        lane = int32(cuda.threadIdx.x) & int32(31)
-        sub = lane & int32(LANES - 1)
-        place = sub & int32(OWNERS - 1)
-        number = int32(block) * int32(ROWS) + (int32(cuda.threadIdx.x) >> int32(LANE_BITS))
-        is_row = number < rows  # spare rows and lanes work along, and add nothing
-        has_channels = is_row and sub < CHUNKS
-        number = min(number, int32(rows - 1))
-        batch, head = int32(div_u32(number, rows_per_batch)), int32(rem_u32(number, heads))
-        channel = head * int32(HEAD) + min(sub, int32(CHUNKS - 1)) * int32(CHANNELS)
-        pixel_numbers = heads * int32(HEAD)
-        plane = global_at(global_at(0, global_at(0, batch, spatial_size), pixel_numbers), channel, 1)
-        first = channel if not FIXED else int32(head * int32(HEAD) + sub)  # of this lane's sums
-        sums = global_at(grad_value, plane - uint64(channel) + uint64(first), SUM)
-        unit = float32(1)
-        if FIXED:
-            unit = mov_f32_b32(ld_global_nc_b32(scale))
-        of_row = global_at(0, number, HEAD)
-
+        lane, sub, place = lane_of()
+        number, is_row, channel, plane, sums = row_of(
+            block, sub, grad_value, rows, rows_per_batch, heads, spatial_size)
+        has_channels, pixel_numbers = is_row and sub < CHUNKS, heads * int32(HEAD)
+        unit = mov_f32_b32(ld_global_nc_b32(scale)) if FIXED else float32(1)
         g = cuda.local.array(CHANNELS, float32)
         corners = cuda.local.array((4, CHANNELS), float32)
         of_weight = cuda.local.array(OWNERS, float32)
         of_x = cuda.local.array(OWNERS, float32)
         of_y = cuda.local.array(OWNERS, float32)
         raw = new_raw()
-        load_four(global_at(grad_out, of_row + uint64(channel - head * int32(HEAD)), ITEM), g)
+        load_four(global_at(grad_out, global_at(channel, number, HEAD), ITEM), g)
         for r in range(ROUNDS):
             # This lane's own sample.
             k = int32(r * OWNERS) + place
@@ -280,13 +295,7 @@ def build(config, constants):
                         if OF_VALUE:
                             share = float32(weight * float32(across * down))
                             to = global_at(sums, uint64(pixel) * uint64(pixel_numbers), SUM)
-                            if FIXED:
-                                for j in static_range(CHANNELS):
-                                    add_fixed(to + uint64(8 * CHUNKS * j), share * g[j] * unit)
-                            else:
-                                red_add_gpu_global_v4_f32(
-                                    to, share * g[0], share * g[1], share * g[2], share * g[3]
-                                )
+                            add_share(to, share, g, unit)
             if OF_SAMPLES:
                 w = sum_for_owner(of_weight, place)
                 x = sum_for_owner(of_x, place) * attention * float32(width)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from numba_deform.attention.gradients import BACKWARD
+from numba_deform.attention.gradients import BACKWARD, WINDOW
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.kernels.backward import lanes
 from numba_deform.kernels.plain_tiles import build as build_plain_tiles
@@ -205,6 +205,25 @@ def test_backward(dtype, shape, parameters, method):
         handed = (4 + config.of_value) * owners
         steps = owners - 1 + (lanes(constants) // owners).bit_length() - 1
         assert counts["SHFL"] == handed + (3 * steps if config.of_samples else 0)
+
+
+@full
+@pytest.mark.parametrize("dtype, shape, parameters", [
+    ("float16", "detr", {}), ("float16", "seeds", {"sums": "fixed"}), ("bfloat16", "detr", {"limit": 10}),
+    ("bfloat16", "seeds", {}), ("float16", "wide4", {"sums": "fixed", "limit": 10})])  # fmt: skip
+def test_backward_window(dtype, shape, parameters):
+    """Shares are added to shared memory by instructions of their own, integers without a loop; dot products are
+    products of matrices. Two blocks of 256 threads leave 128 registers."""
+    constants = Constants(*{**SHAPES, "wide4": (3, 4, 64)}[shape], dtype, "float32", dtype, "default")
+    inspection = inspect_kernel(WINDOW.kernel(WINDOW.configure(constants, **parameters), constants))
+    counts, rows_at_once = inspection.instructions, 128 // constants.channels
+    assert inspection.spill_loads == inspection.spill_stores == inspection.stack == 0
+    assert inspection.registers <= 128
+    assert counts.get("CALL", 0) == counts.get("ATOM", 0) == counts.get("ATOMG", 0) == 0
+    assert counts["ATOMS"] == 4 * 4 * 4  # of four points, four pixels, four channels
+    assert not re.findall(r"ATOMS\.CAST", inspection.sass)
+    assert counts["HMMA"] == rows_at_once * constants.channels // 16
+    assert counts["UTMALDG"] == 2  # of an item's first level, and of its others
 
 
 @full

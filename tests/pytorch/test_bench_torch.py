@@ -93,8 +93,10 @@ def bound(monkeypatch):
     """Kernels are not launched here."""
     from numba_deform.kernels.backward import Backward
 
-    monkeypatch.setattr(gradients.gradients, "bound",
-                        lambda problem, gpu, **parameters: types.SimpleNamespace(config=Backward(**parameters)))
+    def bound(problem, gpu, kernel, **parameters):
+        return types.SimpleNamespace(config=Backward(**parameters))
+
+    monkeypatch.setattr(gradients.gradients, "bound", bound)
 
 
 def eager_with_wrong_slopes(value, shapes, starts, locations, weights, step):

@@ -1,6 +1,7 @@
 """backward-window on the CPU engine: against float64, with strange numbers, with planted faults."""
 
 import ast
+import dataclasses
 import linecache
 import types
 
@@ -12,8 +13,9 @@ from mutants import source_of
 from numba_deform import ConfigError, SimFault, relative_error
 from numba_deform.attention import gradients
 from numba_deform.attention.checks import check_problem
-from numba_deform.kernels import backward_window, window_fit
+from numba_deform.kernels import backward_rows, backward_window, window_fit
 from numba_deform.kernels.direct import FAR, GATE_WORDS
+from numba_deform.kernels.problem import Constants, Problem, make_levels
 from numba_deform.kernels.registry import Variant
 
 full = pytest.mark.full
@@ -132,8 +134,35 @@ def test_what_is_refused(parameters, changes, text):
     assert text in str(error.value)
 
 
+def test_what_a_gpu_launches(monkeypatch):
+    """Windows where they may pay, and behind them what works anywhere; else the latter alone."""
+    def bound(problem, gpu, kernel="backward", **parameters):
+        gradients.KERNELS[kernel].configure(problem.constants, **parameters)
+        return kernel, parameters
+
+    monkeypatch.setattr(gradients, "bound", bound)
+    levels = make_levels(((100, 167), (50, 84), (25, 42), (13, 21)))
+    types = "float16", "float32", "float16"
+    encoder = Problem(1, 22223, 8, 22223, levels, Constants(4, 4, 32, *types))
+    (near_by, first), (anywhere, second) = gradients.launches(encoder, None, sums="fixed")
+    assert (near_by, anywhere) == (NAME, "backward")
+    assert 0 < first["limit"] < window_fit.probed_samples(encoder) and first["sums"] == "fixed"
+    assert second == {"sums": "fixed", "is_gated": True}
+    alone = [
+        dict(queries=300), dict(heads=1), *({"constants": Constants(*row)} for row in (
+            (4, 4, 32, *3 * ("float32",)), (4, 4, 16, *types), (4, 3, 32, *types),
+            (4, (4, 2, 4, 4), 32, *types))),
+    ]  # fmt: skip
+    for changes in alone:
+        (call,) = gradients.launches(dataclasses.replace(encoder, **changes), None)
+        assert call[0] == "backward" and not call[1].get("is_gated")
+    for wanted in ((True, False), (False, True)):
+        ((name, parameters),) = gradients.launches(encoder, None, *wanted)
+        assert name == "backward" and (parameters["of_value"], parameters["of_samples"]) == wanted
+
+
 # --- planted faults ---------------------------------------------------------------------------------
-MODULE = backward_window.__name__
+ROWS, MODULE = backward_rows.__name__, backward_window.__name__
 WRONG = "wrong numbers"
 SYNC = "cuda.syncwarp()  # the table is there"
 AGAIN = "cuda.syncwarp()  # and may be overwritten"
@@ -164,12 +193,19 @@ QUICK = {"no proxy fence before the next window"}
 
 
 def planted(text, fault):
-    """The kernel's module with the fault in it."""
-    source = source_of(MODULE)
-    assert source.count(text) == 1, "the kernel has changed: say where the fault is to be planted now"
-    module, file = types.ModuleType(MODULE), f"<{MODULE}, {fault}>"
-    module.__package__ = MODULE.rpartition(".")[0]
-    source = ast.unparse(ast.parse(source.replace(text, fault)))
+    """The kernel's module, with the fault in it or in its rows."""
+    sources = {name: source_of(name) for name in (ROWS, MODULE)}
+    count = sum(source.count(text) for source in sources.values())
+    assert count == 1, "the kernel has changed: say where the fault is to be planted now"
+    rows, module = (fresh(name, source.replace(text, fault)) for name, source in sources.items())
+    vars(module).update({name: vars(rows)[name] for name in ("bounding", "sampling", "summing")})
+    return module
+
+
+def fresh(name, source):
+    module, file = types.ModuleType(name), f"<{name}, planted>"
+    module.__package__ = name.rpartition(".")[0]
+    source = ast.unparse(ast.parse(source))
     linecache.cache[file] = len(source), None, source.splitlines(True), file  # for what rewrites it
     exec(compile(source, file, "exec"), vars(module))
     return module

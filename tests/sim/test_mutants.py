@@ -123,10 +123,10 @@ REASONS = {
         "warp_specialized.py:produce:if PREFETCH and item < items::swap item < items",
     ],
     "a sample after the last has no attention and is nobody's, so a round more adds nothing": [
-        "backward.py:backward:for r in range(ROUNDS)::one more",
+        "backward.py:add_rows:for r in range(ROUNDS)::one more",
     ],
     "what was not asked for is written all the same, to where attention/gradients.py has room for it": [
-        "backward.py:backward:if OF_SAMPLES::True",
+        "backward.py:add_rows:if OF_SAMPLES::True",
     ],
 }
 EQUIVALENT = {name: why for why, names in REASONS.items() for name in names}

@@ -21,8 +21,7 @@ TAIL = dict(channels=12, num_points=1, levels=((2, 3),))  # three of a row's fou
 BLOCKS = dict(TAIL, levels=((1, 1),), num_query=33)  # two of them, which add to one pixel
 WRONG = "wrong numbers"
 
-INDENT = "\n" + 36 * " "
-RED = f"red_add_gpu_global_v4_f32({INDENT}to, share * g[0], share * g[1], share * g[2], share * g[3])"
+RED = "red_add_gpu_global_v4_f32(to, share * g[0], share * g[1], share * g[2], share * g[3])"
 ONE_RED = "red_add_gpu_global_u64(address, uint64(int64(x)))"
 IF_INSIDE = "if has_channels and there.inside >> uint32(c) & uint32(1):"
 PIXEL = "pixel = start + clamp(y, 0, height - 1) * row_stride + clamp(x, 0, width - 1)"

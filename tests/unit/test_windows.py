@@ -539,7 +539,7 @@ def test_an_open_cell_is_the_one_from_which_the_least_work_is_expected(monkeypat
         fitted = window_fit.fit(problem, resolved(problem, cell=cell), ROWS)
         grid = window_fit.make_grid(problem, cell, references)
         plan = window_fit.Plan(cell, grid, 1.0, fitted.config.boxes, fitted.outside)
-        return window_fit.expected_work(problem, plan, references, ROWS)
+        return window_fit.expected_work(problem, plan, references, ROWS, fitted.config.costs(problem.constants))
 
     best = work(chosen.config.cell)
     assert best < 0.99 * work((6, 6)) and best < 0.99 * work((20, 20))
