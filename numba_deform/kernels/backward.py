@@ -231,10 +231,12 @@ def build(config, constants):
         is_row = number < rows
         number = min(number, int32(rows - 1))
         batch, head = int32(div_u32(number, rows_per_batch)), int32(rem_u32(number, heads))
-        channel = min(sub, int32(CHUNKS - 1)) * int32(CHANNELS)
-        plane = global_at(global_at(0, global_at(0, batch, spatial_size), heads * int32(HEAD)), head, HEAD)
-        sums = global_at(grad_value, plane + uint64(channel if not FIXED else sub), SUM)
-        return number, is_row, channel, plane + uint64(channel), sums
+        of_head = head * int32(HEAD)
+        channel = of_head + min(sub, int32(CHUNKS - 1)) * int32(CHANNELS)
+        plane = global_at(global_at(0, global_at(0, batch, spatial_size), heads * int32(HEAD)), channel, 1)
+        first = channel if not FIXED else int32(of_head + sub)  # of this lane's sums
+        sums = global_at(grad_value, plane - uint64(channel) + uint64(first), SUM)
+        return number, is_row, int32(channel - of_head), plane, sums
 
     @cuda.jit(device=True, forceinline=True)
     def add_share(to, share, g, unit):
