@@ -389,7 +389,7 @@ def build_doubled(stages):
     return doubled
 
 
-# %% doubled wrong: CopyCollision
+# %% doubled wrong: RefillRace
 def build_doubled(stages):
     tiles = nd.Array((stages, 8, 32), nd.uint32, alignment=128)
     shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=1))

@@ -71,8 +71,8 @@ def test_progress_is_what_the_checks_said(tmp_path):
         notebook["cells"][checks[name]]["outputs"] = [said(kind, name)]
     path.write_text(json.dumps(notebook))
     assert copying.progress(tmp_path)["05_roles"] == {
-        "counts": "solved", "producer_parity": "open", "consumer": "open", "bottleneck": "not yet",
-        "forecast": "open",
+        "counts": "solved", "largest": "open", "producer_parity": "open", "consumer": "open",
+        "bottleneck": "not yet", "forecast": "open",
     }  # fmt: skip
 
 
