@@ -11,7 +11,6 @@ from ..engines.cpu.frontends.ptx.compilers.cuda_kernels import from_cuda
 from ..engines.cpu.frontends.ptx.kernels import from_ptx
 from ..engines.faults import WrongResult
 from ..engines.launches import Launch
-from . import cuda_program
 from .endings import status_of
 from .session import Session
 from .triton_driver import Launched
@@ -49,6 +48,8 @@ def run(words, options):
     """(the Session, the exit status) of a program of CUDA C++ with a ``main``, or of a launch, in the words of
     ``launch_of``. Behind ``FILE.cu`` of a program come ``options=`` and ``compiler=``, and then its own words,
     from the first that is no key of these on, or behind ``--``. It says what is raised."""
+    from . import cuda_program  # which needs CUDA's packages
+
     if words[0].endswith(".cu") and cuda_program.has_main(words[0]):
         count = next((n for n, word in enumerate(words) if n and not _is_pair(word)), len(words))
         given = _pairs(words[0], words[1:count])
