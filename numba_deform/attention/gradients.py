@@ -38,7 +38,9 @@ BITS = 62  # of a fixed-point sum, with its sign
 
 
 def bound(problem, gpu=None, kernel="backward", **parameters):
-    """The :class:`Bound` of one of KERNELS; ``parameters`` are those of its configuration."""
+    """The :class:`Bound` of one of KERNELS, with these parameters; ConfigError for another name."""
+    if kernel not in KERNELS:
+        raise ConfigError("kernel", kernel, f"must be one of {', '.join(KERNELS)}")
     variant = KERNELS[kernel]
     return Bound(problem, variant, variant.configure(problem.constants, **parameters), gpu)
 
@@ -90,9 +92,9 @@ def gradients(
 
     Arguments are those of ``check_problem`` and grad_out (B, Q, H*C), the gradient of its result, in the type
     of value. ``kernel`` is one of KERNELS, or "auto": on a GPU the fastest ones, and ``backward`` on the CPU
-    engine; ``parameters`` are those of its configuration. ``deterministic``: the gradient of value is the same
-    in every run, to the last bit. What is not asked for (``of_value``, ``of_samples``) is None. ``options`` go
-    to the CPU engine."""
+    engine; ``parameters`` are those of the one that is named. ``deterministic``: the gradient of value is the
+    same in every run, to the last bit. What is not asked for (``of_value``, ``of_samples``) is None.
+    ``options`` go to the CPU engine."""
     shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
     problem = check_problem(
         value, shapes, starts, sampling_locations, attention_weights, num_points=num_points, method=method
@@ -101,6 +103,8 @@ def gradients(
         raise OperatorError(
             f"grad_out is {grad_out.shape} {grad_out.dtype}; it must be {problem.out_shape} {value.dtype}"
         )
+    if parameters and kernel == "auto":
+        raise OperatorError(f"parameters={parameters}: say whose they are by kernel=, {' or '.join(KERNELS)}")
     _, gpu = engine_for(engine, HOPPER, "the backward kernel")
     sums = "fixed" if deterministic else "fp32"
     # Windows find both; what is not wanted is left out below.

@@ -6,8 +6,7 @@ import itertools
 import sys
 from pathlib import Path
 
-from ..attention import tuned
-from ..attention.gradients import KERNELS as BACKWARD
+from ..attention import gradients, tuned
 from ..engines.gpu.device import GpuMissing, find_gpu
 from ..kernels.pipelines import PIPELINES
 from ..measure import report
@@ -37,7 +36,7 @@ def run_bench(options):
     if options.get("what", "forward") != "forward":
         return (_bench_gradients if options["what"] == "gradients" else _bench_training)(options)
     entries = parse_entries(options.get("variants", "direct,tma"))
-    for name in {entry.variant for entry in entries} & set(BACKWARD):
+    for name in (entry.variant for entry in entries if entry.variant in gradients.KERNELS):
         raise UsageError(f"variants={options['variants']}: {name} computes gradients: give what=gradients")
     own = [entry for entry in entries if entry.variant in PIPELINES]
     if own:
@@ -63,10 +62,10 @@ def _bench_gradients(options):
     """Exit status 1 when a configuration of the backward kernel, or the operator, failed."""
     entries = parse_entries(options["variants"]) if "variants" in options else ENTRIES
     for entry in entries:
-        if entry.variant not in BACKWARD:
+        if entry.variant not in gradients.KERNELS:
             raise UsageError(
                 f"variants={options['variants']}: {entry.variant} computes no gradients; with what=gradients "
-                f"they are {' and '.join(BACKWARD)}, with parameters such as backward:sums=fixed"
+                f"they are {' and '.join(gradients.KERNELS)}, with parameters such as backward:sums=fixed"
             )
         if entry.linked:
             raise UsageError("linked=1 is for variants of the forward pass")

@@ -189,6 +189,23 @@ def sums_for_owners(owners, lanes):
     return sum_for_owner
 
 
+def adding(sums, channels):
+    """The device function add_share(to, share, g, unit): adds ``share`` times the four numbers of ``g`` to the
+    gradient of value, from the address of the first one's sum on; ``unit`` is what fixed sums are multiples
+    of, inverted."""
+    FIXED, CHUNKS = sums == "fixed", channels // CHANNELS
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_share(to, share, g, unit):
+        if FIXED:
+            for j in static_range(CHANNELS):
+                add_fixed(to + uint64(8 * CHUNKS * j), share * g[j] * unit)
+        else:
+            red_add_gpu_global_v4_f32(to, share * g[0], share * g[1], share * g[2], share * g[3])
+
+    return add_share
+
+
 def build(config, constants):
     """The kernel for a :class:`Backward` and ``problem.Constants``.
 
@@ -214,7 +231,7 @@ def build(config, constants):
     _, _, store_location = numbers(constants.location_dtype)
     _, store_weight, _ = numbers(constants.weight_dtype)
     new_raw, load_run, unpack = run_parts(1, constants.location_dtype, constants.weight_dtype)
-    sum_for_owner = sums_for_owners(OWNERS, LANES)
+    sum_for_owner, add_share = sums_for_owners(OWNERS, LANES), adding(config.sums, constants.channels)
 
     @cuda.jit(device=True, forceinline=True)
     def lane_of():
@@ -237,14 +254,6 @@ def build(config, constants):
         first = channel if not FIXED else int32(of_head + sub)  # of this lane's sums
         sums = global_at(grad_value, plane - uint64(channel) + uint64(first), SUM)
         return number, is_row, int32(channel - of_head), plane, sums
-
-    @cuda.jit(device=True, forceinline=True)
-    def add_share(to, share, g, unit):
-        if FIXED:
-            for j in static_range(CHANNELS):
-                add_fixed(to + uint64(8 * CHUNKS * j), share * g[j] * unit)
-        else:
-            red_add_gpu_global_v4_f32(to, share * g[0], share * g[1], share * g[2], share * g[3])
 
     @cuda.jit(device=True, forceinline=True)
     def add_rows(

@@ -13,7 +13,7 @@ from collections import namedtuple
 from numba import cuda, float32, int32, uint32, uint64
 
 from ..compiler import static_range
-from ..device.atomics import red_add_cta_shared_u32, red_add_gpu_global_v4_f32
+from ..device.atomics import red_add_cta_shared_u32
 from ..device.half2 import mov_b32_f32, mov_f32_b32
 from ..device.matrix import mma_m16n8k16_bf16, mma_m16n8k16_f16
 from ..device.memory import (
@@ -27,7 +27,7 @@ from ..device.memory import (
     st_shared_v4,
 )
 from ..device.sync import lane, shfl_sync_bfly_f32, shfl_sync_idx_b32, shfl_sync_idx_f32, warp
-from .backward import add_fixed, numbers
+from .backward import adding, numbers
 from .parts.accumulate import ALL
 from .parts.row import run_parts
 from .parts.sampling import HALVES, clamp, locate, number_loader
@@ -42,7 +42,7 @@ BOUND_BYTES = 16  # of a warp: its largest gradient and weight, the sum of its w
 # Shared addresses: of the window, of its sums, of the warp's table, of the bounds, of what probes found.
 Shared = namedtuple("Shared", "window sums table bounds probes")
 # Addresses of the operands, and numbers of the problem.
-Data = namedtuple("Data", "value levels order locations weights grad_out grad_value grad_locations "
+Data = namedtuple("Data", "value levels order schedule locations weights grad_out grad_value grad_locations "
                   "grad_weights slots queries heads spatial_size unit")  # fmt: skip
 # A level's window: where it starts, its size, the level's; the first pixel of the level in the value; its row
 # stride.
@@ -52,29 +52,36 @@ View = namedtuple("View", "level left top wide high width height start stride")
 Sample = namedtuple("Sample", "row valid number x y fx fy attention near here")
 
 
+@cuda.jit(device=True, forceinline=True)
+def query_at(data, what, place):
+    """The query at a place of an item's cell."""
+    return ld_global_nc_b32(global_at(data.order, what.cell * data.slots + place, 4))
+
+
+@cuda.jit(device=True, forceinline=True)
+def number_of(data, what, query):
+    """The number of an item's row among all rows."""
+    return int32((what.batch * data.queries + int32(query)) * data.heads + what.head)
+
+
+@cuda.jit(device=True, forceinline=True)
+def pixel_of(data, what, pixel):
+    """The number of a pixel of an item's head among all pixels of all heads."""
+    number = uint64(uint32(what.batch)) * uint64(uint32(data.spatial_size)) + uint64(uint32(pixel))
+    return number * uint64(data.heads) + uint64(uint32(what.head))
+
+
 def summing(config, constants):
-    """Device functions that add to the gradient of value in global memory: place_of(data, batch, head, pixel),
-    and add_four(data, place, four, x, y, z, w): to the channels 4 four, 4 four + 1, .. of that pixel."""
-    FIXED, CHANNELS, FOURS = config.sums == "fixed", constants.channels, constants.channels // 4
-    SUM = 8 if FIXED else 4
+    """The device function add_four(data, number, four, share, g): adds ``share`` times the numbers ``g``
+    to the gradient of value, at the channels 4 four, 4 four + 1, .. of the pixel of that number."""
+    SUM, FOUR = (8, 8) if config.sums == "fixed" else (4, 16)  # bytes: of a sum, to the next four channels
+    PIXEL, add_share = SUM * constants.channels, adding(config.sums, constants.channels)
 
     @cuda.jit(device=True, forceinline=True)
-    def place_of(data, batch, head, pixel):
-        number = uint64(uint32(batch)) * uint64(uint32(data.spatial_size)) + uint64(uint32(pixel))
-        return data.grad_value + (number * uint64(data.heads) + uint64(uint32(head))) * uint64(CHANNELS * SUM)
+    def add_four(data, number, four, share, g):
+        add_share(global_at(global_at(data.grad_value, number, PIXEL), four, FOUR), share, g, data.unit)
 
-    @cuda.jit(device=True, forceinline=True)
-    def add_four(data, place, four, x, y, z, w):
-        if FIXED:
-            to = global_at(place, four, 8)
-            add_fixed(to, float32(x * data.unit))
-            add_fixed(to + uint64(8 * FOURS), float32(y * data.unit))
-            add_fixed(to + uint64(16 * FOURS), float32(z * data.unit))
-            add_fixed(to + uint64(24 * FOURS), float32(w * data.unit))
-        else:
-            red_add_gpu_global_v4_f32(global_at(place, four, 16), x, y, z, w)
-
-    return place_of, add_four
+    return add_four
 
 
 def bounding(config, constants):
@@ -98,8 +105,7 @@ def bounding(config, constants):
         gradient, weight, total = uint32(0), uint32(0), float32(0)
         place = int32(cuda.threadIdx.x)
         while place < what.count:
-            query = int32(ld_global_nc_b32(global_at(data.order, what.cell * data.slots + place, 4)))
-            number = int32((what.batch * data.queries + query) * data.heads + what.head)
+            number = number_of(data, what, query_at(data, what, place))
             for i in range(GRAD_LOADS):
                 chunk = ld_global_nc_v4(global_at(data.grad_out, number, ROW_BYTES) + uint64(16 * i))
                 for k in static_range(4):
@@ -140,7 +146,8 @@ def bounding(config, constants):
 
 
 def sampling(config, constants):
-    """The device function work(shared, data, what, view, unit): this warp's rows of an item in one level."""
+    """The device function work(shared, data, what, view, inverse, strange): this warp's rows of an item in one
+    level; ``inverse`` and ``strange`` are those of ``unit_of``."""
     PIXEL, CHANNELS, POINTS = constants.channels * 2, constants.channels, constants.points
     SAMPLES, RUNS = constants.samples, constants.points // POINTS_AT_ONCE
     PARTS, STRIDE = CHANNELS // 32, config.warps * ROWS
@@ -151,8 +158,7 @@ def sampling(config, constants):
     _, _, store_location = numbers(constants.location_dtype)
     _, store_weight, _ = numbers(constants.weight_dtype)
     load_four, _, _ = numbers(constants.dtype)
-    place_of, add_four = summing(config, constants)
-    FRAGMENTS = 4 * PARTS
+    add_four, FRAGMENTS = summing(config, constants), 4 * PARTS
     LANES, PASSES, TOGETHER = CHANNELS // 4, CHANNELS // 32, 128 // CHANNELS
     LANE_BITS = LANES.bit_length() - 1
 
@@ -178,12 +184,7 @@ def sampling(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def query_of(data, what, first):
         """This lane's query of the rows from ``first`` on; the last one of the cell where there are no more."""
-        place = min(int32(first + own_row()), int32(what.count - 1))
-        return ld_global_nc_b32(global_at(data.order, what.cell * data.slots + place, 4))
-
-    @cuda.jit(device=True, forceinline=True)
-    def number_of(data, what, query):
-        return int32((what.batch * data.queries + int32(query)) * data.heads + what.head)
+        return query_at(data, what, min(int32(first + own_row()), int32(what.count - 1)))
 
     @cuda.jit(device=True, forceinline=True)
     def sample_of(view, number, run):
@@ -309,20 +310,16 @@ def sampling(config, constants):
             corner = int32(lane() >> int32(LANE_BITS)) + int32(i * TOGETHER)
             column, line = int32(x + (corner & int32(1))), int32(y + (corner >> int32(1)))
             inside = 0 <= column and column < view.width and 0 <= line and line < view.height
-            pixel = (
-                view.start + clamp(line, 0, view.height - 1) * view.stride + clamp(column, 0, view.width - 1)
-            )
-            at = uint64(uint32(what.batch)) * uint64(uint32(data.spatial_size)) + uint64(uint32(pixel))
-            at = (at * uint64(data.heads) + uint64(uint32(what.head))) * uint64(PIXEL)
-            load_four(data.value + at + uint64(8 * four), v)
+            pixel = clamp(line, 0, view.height - 1) * view.stride + clamp(column, 0, view.width - 1)
+            at = pixel_of(data, what, view.start + pixel)
+            load_four(global_at(data.value, at, PIXEL) + uint64(8 * four), v)
             across = fx if corner & int32(1) else float32(float32(1) - fx)
             down = fy if corner >> int32(1) else float32(float32(1) - fy)
             share = float32(attention * float32(across * down))
             dot = float32(0)
             if inside:
                 dot = float32(g[0] * v[0] + g[1] * v[1] + g[2] * v[2] + g[3] * v[3])
-                to = place_of(data, what.batch, what.head, pixel)
-                add_four(data, to, four, share * g[0], share * g[1], share * g[2], share * g[3])
+                add_four(data, at, four, share, g)
             for step in static_range(LANE_BITS):
                 dot = float32(dot + shfl_sync_bfly_f32(uint32(ALL), dot, uint32(1 << step)))
             for c in static_range(TOGETHER):

@@ -18,12 +18,11 @@ times its largest weight is below 2^22 of them, and all its weights times that g
 overflows. A sum of integers is the same in any order.
 
 Samples outside their window, and all samples of an item with a number that is not finite, are added in global
-memory, one by one, as ``backward`` does. Where many are, that is faster: as ``window``, a block looks at some
-samples first, and with a limit may leave the work to the gated form of ``backward``.
+memory, one by one. ``backward`` does that faster, and should do all where they are many: as in ``window``, a
+block looks at some samples first, and with a limit may leave the work to the gated form of ``backward``.
 """
 
 import dataclasses
-from collections import namedtuple
 from dataclasses import dataclass
 
 from numba import cuda, float32, int32, types, uint32
@@ -57,6 +56,7 @@ from .backward_rows import (
     Shared,
     View,
     bounding,
+    pixel_of,
     sampling,
     summing,
 )
@@ -157,12 +157,8 @@ def build(config, constants):
     """The kernel for a :class:`BackwardWindow` and ``problem.Constants``. Its operands: as of ``window`` up to
     weights; then those of ``backward`` from grad_out on; with a limit, the words that tell the next kernel;
     items in the schedule, slots of a cell, B, Q, heads, S."""
-    LEVELS, THREADS, PIXEL, CHANNELS = (
-        constants.levels,
-        config.threads,
-        2 * constants.channels,
-        constants.channels,
-    )
+    LEVELS, THREADS = constants.levels, config.threads
+    PIXEL, CHANNELS = 2 * constants.channels, constants.channels
     boxes, shared_size = config.level_boxes(LEVELS), config.shared_bytes(constants)
     WINDOW, SUM_BYTES = windows_bytes(config, constants)
     STATIC_BYTES, TABLES = static_bytes(sum(shared_size)), config.warps * TABLE_BYTES
@@ -175,8 +171,7 @@ def build(config, constants):
     shift_of, corner_along = corner_parts(config, constants)
     bound, unit_of = bounding(config, constants)
     work, loads = sampling(config, constants), map_parts(constants, config.maps)
-    place_of, add_four = summing(config, constants)
-    advance = make_advance(1)
+    add_four, advance = summing(config, constants), make_advance(1)
 
     @cuda.jit(device=True, forceinline=True)
     def view_of(shared, data, bases, item, what, level):
@@ -209,22 +204,21 @@ def build(config, constants):
     def send(shared, data, what, view, unit):
         """Add the sums to global memory, and clear them."""
         count, i = int32(view.wide * view.high * int32(LANES)), int32(cuda.threadIdx.x)
-        zero = uint32(0)
+        zero, found = uint32(0), cuda.local.array(4, float32)
         while i < count:
             place = shared_at(shared.sums, i, 16)
-            x, y, z, w = ld_shared_v4(place)
-            if x | y | z | w:
+            words = ld_shared_v4(place)
+            if words[0] | words[1] | words[2] | words[3]:
                 st_shared_v4(place, zero, zero, zero, zero)
                 pixel, four = int32(i >> int32(LANE_BITS)), int32(i & int32(LANES - 1))
                 line = line_of(pixel, view.level)
                 column = int32(view.left + pixel - line * view.wide)
                 line = int32(view.top + line)
                 if 0 <= column and column < view.width and 0 <= line and line < view.height:
-                    to = place_of(data, what.batch, what.head, view.start + line * view.stride + column)
-                    add_four(
-                        data, to, four, float32(float32(int32(x)) * unit), float32(float32(int32(y)) * unit),
-                        float32(float32(int32(z)) * unit), float32(float32(int32(w)) * unit),
-                    )  # fmt: skip
+                    for k in static_range(4):
+                        found[k] = float32(int32(words[k]))
+                    number = pixel_of(data, what, view.start + line * view.stride + column)
+                    add_four(data, number, four, unit, found)
             i = int32(i + int32(THREADS))
 
     @kernel(threads=THREADS, min_blocks=config.blocks)
@@ -261,12 +255,12 @@ def build(config, constants):
         if FIXED:
             unit = mov_f32_b32(ld_global_nc_b32(scale))
         data = Data(
-            value, levels, order, locations, weights, grad_out, grad_value, grad_locations, grad_weights, slots,
-            queries, heads, spatial_size, unit,
+            value, levels, order, schedule, locations, weights, grad_out, grad_value, grad_locations,
+            grad_weights, slots, queries, heads, spatial_size, unit,
         )  # fmt: skip
         item = int32(cuda.blockIdx.x)
         while item < items:
-            what = read_item(Plan(schedule), item)
+            what = read_item(data, item)
             view = view_of(shared, data, bases, item, what, int32(0))
             issue(ring, state, shared, maps, what, view)
             bound(shared, data, what)
@@ -288,9 +282,6 @@ def build(config, constants):
             item = int32(item + int32(cuda.gridDim.x))
 
     return backward_window
-
-
-Plan = namedtuple("Plan", "schedule")  # what ``read_item`` looks at
 
 
 def fit(problem, config):

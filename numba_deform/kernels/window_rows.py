@@ -120,6 +120,7 @@ def item_of(words):
 
 @cuda.jit(device=True, forceinline=True)
 def read_item(plan, item):
+    """An item, from whatever has the address of the ``schedule``."""
     return item_of(ld_global_nc_v4(global_at(plan.schedule, item, 16)))
 
 

@@ -1,7 +1,6 @@
 """Where a program stands: which of the lines that called us is its own."""
 
 import sys
-from pathlib import Path
 
 PACKAGES = ("numba", "numba_cuda", "numba_deform", "triton", "torch")  # whose lines are not the program's
 
@@ -25,8 +24,3 @@ def program_place():
     """``file:line`` of that frame, with the path that Python has."""
     frame, _ = program_frame()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def program_line():
-    """The same with the file's name alone."""
-    return Path(program_place()).name

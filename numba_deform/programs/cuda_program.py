@@ -30,6 +30,7 @@ from .children import keep, watched
 from .driver import HostDriver, at
 from .endings import status_of
 from .session import Session
+from .summary import short
 from .triton_driver import REGISTERS, Launched
 
 RUNTIME = Path(__file__).with_name("cudart.c")
@@ -183,13 +184,13 @@ class Host(HostDriver):
     def asked(self):
         """The program looks whether something went wrong."""
         if self.refusal:
-            self.session.note(f"{self.refusal.where.rpartition('/')[2]}: {self.refusal.what}")
+            self.session.note(f"{short(self.refusal.where)}: {self.refusal.what}")
             self.refusal = keep(self.session)
 
     def end(self):
         """What a launch with ``<<<>>>`` was refused for, and nobody has asked for."""
         if self.refusal:
-            self.session.found(self.refusal, self.refusal.kernel, self.refusal.where.rpartition("/")[2])
+            self.session.found(self.refusal, self.refusal.kernel, short(self.refusal.where))
         self.refusal = keep(self.session)
 
     # --- memory ---------------------------------------------------------------------------------------

@@ -208,6 +208,18 @@ def test_backward(dtype, shape, parameters, method):
 
 
 @full
+@pytest.mark.parametrize("sums", ["fp32", "fixed"])
+def test_gated_backward(sums):
+    """What runs behind windows: it asks for its rows by one addition, and takes no more registers for that."""
+    constants = Constants(*SHAPES["detr"], "float16", "float32", "float16", "default")
+    config = BACKWARD.configure(constants, sums=sums, is_gated=True)
+    inspection = inspect_kernel(BACKWARD.kernel(config, constants))
+    assert inspection.spill_loads == inspection.spill_stores == inspection.stack == 0
+    assert inspection.registers <= 80
+    assert inspection.instructions.get("ATOMG", 0) + inspection.instructions.get("ATOM", 0) == 1
+
+
+@full
 @pytest.mark.parametrize("dtype, shape, parameters", [
     ("float16", "detr", {}), ("float16", "seeds", {"sums": "fixed"}), ("bfloat16", "detr", {"limit": 10}),
     ("bfloat16", "seeds", {}), ("float16", "wide4", {"sums": "fixed", "limit": 10})])  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from gradient_cases import LIMITS, drawn
 from mutants import source_of
 
-from numba_deform import ConfigError, SimFault, relative_error
+from numba_deform import ConfigError, OperatorError, SimFault, relative_error
 from numba_deform.attention import gradients
 from numba_deform.attention.checks import check_problem
 from numba_deform.kernels import backward_rows, backward_window, window_fit
@@ -132,6 +132,13 @@ def test_what_is_refused(parameters, changes, text):
         problem = check_problem(*near(**changes).arguments)
         gradients.bound(problem, None, NAME, **parameters)
     assert text in str(error.value)
+
+
+def test_a_kernel_that_is_none_and_parameters_of_nobody():
+    with pytest.raises(ConfigError, match="kernel=backwards: must be one of backward, backward-window"):
+        near(dtype="float16").gradients(kernel="backwards")
+    with pytest.raises(OperatorError, match=r"parameters=\{'warps': 2\}: say whose they are by kernel="):
+        near(dtype="float16").gradients(parameters={"warps": 2})
 
 
 def test_what_a_gpu_launches(monkeypatch):
