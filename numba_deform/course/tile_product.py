@@ -166,7 +166,7 @@ def place_in_b(tiles):
 
 
 def parts(config, pack=cvt_rn_f16x2_f32):
-    """The device functions of a pipeline, for a :class:`TileProduct`: a :class:`Parts`; ``pack`` makes words of C.
+    """The device functions of a pipeline, for a :class:`TileProduct`: a :class:`Parts`; ``pack`` rounds C.
 
     set_up(tiles)                                   the Ring behind the tiles at that address; by all threads
     produce(ring, tiles, maps, row, column, steps)  loads the boxes of a tile that begins there; by one thread
