@@ -29,10 +29,14 @@ TILE, SQUARE = 4096, 8192  # bytes: 32 x 32 floats, 64 x 64 halves
 
 
 def test_a_parameter_has_no_address():
-    """Why maps lie in global memory, as notebooks/site/api.md says: 128 bytes become sixteen numbers. Where this
+    """Why maps lie in global memory, as notebooks/site/api.md says: 128 bytes become sixteen numbers. Where it
     fails, Numba-CUDA may have learnt to pass a ``__grid_constant__`` map."""
     signature = types.UniTuple(types.uint64, 16), types.uint64[:]
-    ptx, _ = cuda.compile_ptx(lambda map, out: out.__setitem__(0, map[0] + map[15]), signature, cc=(9, 0))
+
+    def read(map, out):
+        out[0] = map[0] + map[15]
+
+    ptx, _ = cuda.compile_ptx(read, signature, cc=(9, 0))
     parameters = ptx[ptx.index(".entry") :].partition(")")[0]
     assert parameters.count(".param .u64") >= 16 and ".align" not in parameters
 
