@@ -4,8 +4,8 @@
 import numpy as np
 
 from ... import faults
-from ..async_units.cycle_costs import COST
 from ..memory.access_records import UNWRITTEN
+from ..memory.cycle_costs import COST
 from ..memory.same_value import decide
 from ..memory.scalars import WORD, Undefined, UndefinedUse, dtype_of, put, put_narrow, unpack
 from ..memory.shadow_memory import MANY_READS, MANY_VAIN

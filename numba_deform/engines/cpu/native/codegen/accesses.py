@@ -4,10 +4,12 @@ it."""
 from llvmlite import ir
 from numba import types
 
-from ...async_units.cycle_costs import COST
+from ...memory.cycle_costs import COST
 from ..runtime import layout
 from ..runtime.llvm_types import F64, I1, I8, I64, POINTER
 from .ir_values import Element, NotLowered, Static, Tuple, is_not_zero, is_number, lowered, size_of
+
+COSTS = F64(COST.shared_access), F64(COST.global_access)
 
 
 def access(body, what, region, address, size, quick, ask, *more, cost=None):
@@ -55,7 +57,6 @@ def _region(body, space, address, size):
     """(the row of what is at an address of 32 or 64 bits, or 0; the address in 64; what an access costs)"""
     builder, maker = body.builder, body.maker
     wide = address if address.type == I64 else builder.zext(address, I64)
-    costs = F64(COST.shared_access), F64(COST.global_access)
 
     def in_global():
         return maker.check("find", wide, I64(size), thread=False)
@@ -65,11 +66,11 @@ def _region(body, space, address, size):
         return builder.select(is_not_zero(builder, odd), I64(0), maker.word("block", layout.SHARED, I64))
 
     if isinstance(space, str):
-        return (in_shared(), wide, costs[0]) if space == "shared" else (in_global(), wide, costs[1])
+        return (in_shared(), wide, COSTS[0]) if space == "shared" else (in_global(), wide, COSTS[1])
     shared = is_not_zero(builder, builder.and_(wide, I64(space)))
     region = maker.emit_if_else(shared, in_shared, in_global)
     low = builder.and_(wide, I64(0xFFFFFFFF))
-    return region, builder.select(shared, low, wide), builder.select(shared, *costs)
+    return region, builder.select(shared, low, wide), builder.select(shared, *COSTS)
 
 
 def load_element(body, element):
@@ -77,7 +78,8 @@ def load_element(body, element):
     kind = lowered(element.kind)
     return access(body, "read", element.region, element.address, _bytes(kind),
                   lambda pointer: body.builder.load(pointer, typ=kind),
-                  lambda: body.ask("get_item", _given(element), element.kind), 0)  # fmt: skip
+                  lambda: body.ask("get_item", _given(element), element.kind), 0,
+                  cost=_cost(body, element))  # fmt: skip
 
 
 def store_element(body, element, value):
@@ -85,7 +87,12 @@ def store_element(body, element, value):
     given = [(value, element.kind), *_given(element)]
     access(body, "write", element.region, element.address, _bytes(lowered(element.kind)),
            lambda pointer: write(body.builder, pointer, [value]),
-           lambda: body.ask("set_item", given, types.none))  # fmt: skip
+           lambda: body.ask("set_item", given, types.none), cost=_cost(body, element))  # fmt: skip
+
+
+def _cost(body, element):
+    shared = body.maker.word("block", layout.SHARED, I64)
+    return body.builder.select(body.builder.icmp_unsigned("==", element.region, shared), *COSTS)
 
 
 def _given(element):
