@@ -47,11 +47,8 @@ print(f"kernels run on: {engine}")
 # A block has one producer warp and three consumer warps. A tile has 3 KB, one for each consumer. All warps
 # run the same kernel. `if warp == 0` sends them different ways, and they never meet again.
 #
-# Shared memory has names again. `nd.Shared` lays it out, as in lesson 3, and `nd.Ring` has the barriers of all
-# stages and the arithmetic of lesson 4: `ring.start`, `ring.advance`, `ring.acquire`, `ring.expect` (there it
-# was `commit`), `ring.wait`, `ring.release`. `shared.init` makes all barriers. Only a copy still takes
-# addresses: `shared.tiles.at(stage)` is that of a stage's tile, and `ring.full(state)` that of the barrier
-# which counts its bytes.
+# The ring is that of lesson 4, with empty barriers: `nd.Ring` in `nd.Shared`. Its full barrier counts one
+# arrival, that of the producer's `expect`, and its empty barrier those of the consumers' `release`.
 
 # %%
 LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64
@@ -215,7 +212,7 @@ lessons.show_fault(lambda: lessons.run(high.kernel(), launch.grid, launch.args, 
 #
 # Our kernel leaves parities to `acquire`. Without it the producer would call
 # `nd.mbarrier_wait(ring.empty(state), parity)`. Return that parity for each lap around the ring: 0, 1, 2,
-# and so on. The consumer's is `lap & 1`, as in lesson 4.
+# and so on.
 
 
 # %% exercise="producer_parity"

@@ -263,7 +263,7 @@ def under_if(kernel, start, *tests):
     tree = _source(kernel.py_func)[2]
     branches = [
         branch for branch in ast.walk(tree) if isinstance(branch, ast.If)
-        and {node.id for node in ast.walk(branch.test) if isinstance(node, ast.Name)} & set(tests)
+        and {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(branch.test)} & set(tests)
     ]  # fmt: skip
     inside = {id(node) for branch in branches for part in branch.body for node in ast.walk(part)}
     nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Call, ast.Assign))]
