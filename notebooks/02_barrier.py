@@ -166,13 +166,13 @@ def build_load(count):
 
 # %% [markdown]
 # `full` is an `nd.Barrier`, and this is all that a kernel does with one. Each name stands for an instruction of
-# the GPU, which takes the barrier's address. The last column is the function that is just this instruction:
+# the GPU, which takes the barrier's address. The last column is the function that is this instruction alone:
 #
 # | | PTX | |
 # |---|---|---|
 # | `full.expect(n)` | `mbarrier.arrive.expect_tx` | `nd.mbarrier_arrive_expect_tx(full.at(), n)` |
 # | `full.arrive()` | `mbarrier.arrive` | `nd.mbarrier_arrive(full.at())` |
-# | `full.wait(p)` | `mbarrier.try_wait.parity`, in a loop | `nd.mbarrier_wait(full.at(), p)` |
+# | `full.wait(p)` | `mbarrier.try_wait.parity` | `nd.mbarrier_try_wait_parity(full.at(), p)`, see exercise 3 |
 # | `full.at()` | the address of its 8 bytes | |
 #
 # You will meet the names of the second column in reports, in CUDA C++ and in machine code. We write the first.
@@ -210,8 +210,8 @@ def look(landing, step):
 lessons.slider(look, start={"step": 5}, landing=landings, step=range(6))
 
 # %% [markdown]
-# Step through both landings. `expect` appears as the two steps that it is. The bytes may land
-# before the last arrival or after it. Both runs end in phase 1. That is the purpose of a barrier.
+# Step through both landings. `expect` appears as the two steps that it is. The bytes may land before the last
+# arrival or after it. Both runs end in phase 1. That is the purpose of a barrier.
 
 # %% [markdown]
 # ## Waiting for one bit
@@ -247,8 +247,8 @@ pictures.numbers(
 
 # %% [markdown]
 # Look at the first row. A *fresh* barrier is in phase 0, and `wait(1)` passes at once: the phase before
-# phase 0, which never existed, counts as over. Every pipeline uses this. In lesson 5 a producer waits until
-# a stage is empty. At the start all stages are empty, and the producer asks with parity 1.
+# phase 0, which never existed, counts as over. Every pipeline uses this. In lesson 4 somebody waits
+# until a buffer is empty. At the start all are empty, and this wait must pass at once.
 
 # %% [markdown]
 # ## Exercise 2: the parity of a use

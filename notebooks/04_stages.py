@@ -52,10 +52,10 @@ print(f"kernels run on: {engine}")
 #
 # `work` stands for the interpolation: 192 steps over the words of a tile, each depending on the one before.
 #
-# A ring needs several barriers, and their bookkeeping is always the same. So it has a name, as a single barrier
-# has: `nd.Ring` in `nd.Shared` is the barriers of all stages. Each stage has a *full* one, which counts `full`
-# arrivals, here that of lane 0. The second kind, *empty*, comes later in this lesson, and until then there is
-# none: `empty=0`. A *state* is a stage and a parity:
+# A ring needs a barrier for each stage, and their bookkeeping is always the same. In `nd.Shared`, `nd.Barrier`
+# is a single barrier, and `nd.Ring` the barriers of all stages. Each stage has a *full* one, which counts
+# `full` arrivals, here that of lane 0. The second kind, *empty*, comes later in this lesson, and until then
+# there is none: `empty=0`. A *state* is a stage and a parity:
 #
 # | | |
 # |---|---|
@@ -131,10 +131,10 @@ def one_stage(data: nd.u64, out: nd.uint32[:]):
 # %% [markdown]
 # `check.trace` runs the kernel, compares its sums, and records what the warp did when. For this it uses the
 # kernel's *traced form*, which the package makes from the source: before and after `issue`, `wait` and
-# `release`, lane 0 writes the clock to global memory. (The package finds the three by these
-# names.) On a GPU it is the clock of the SM. The CPU engine counts virtual cycles: each operation costs
-# what a table says, for instance 600 cycles for a copy's latency (`cycle_costs.py`). They predict
-# what overlaps with what. They do not predict milliseconds.
+# `release`, lane 0 writes the clock to global memory. (The package finds the three by these names.) On a GPU
+# it is the clock of the SM. The CPU engine counts virtual cycles: each operation costs what a table says, for
+# instance 600 cycles for a copy's latency, and one for reading an element of a tile (`cycle_costs.py`). They
+# predict what overlaps with what. They do not predict milliseconds.
 
 # %%
 alone = check.trace(one_stage, "one stage", engine)
@@ -337,8 +337,8 @@ lessons.show_fault(lambda: lessons.run(stuck.kernel(), launch.grid, launch.args,
 # | `ahead = ring.advance(ahead)` | `ring.release(now)`: the fence, and one arrival on empty |
 # | | `now = ring.advance(now)` |
 #
-# In the first lap nobody has released anything, and nobody needs to. `acquire` waits for the *opposite*
-# parity, which a fresh barrier passes at once. Lesson 5 looks at this more closely.
+# In the first lap nobody has released anything, and nobody needs to: there `acquire` passes at once. Lesson 5
+# asks with which parity it waits.
 #
 # ## Exercise 3: write the ring
 #
