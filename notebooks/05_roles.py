@@ -84,8 +84,8 @@ def make_issue(shared):
     return issue
 
 
-def build_roles(stages):
-    shared = layout(stages, empty=CONSUMERS * LANES)  # every consumer thread
+def build_roles(stages, empty=CONSUMERS * LANES):  # every consumer thread
+    shared = layout(stages, empty)
     ring, issue = shared.ring, make_issue(shared)
 
     @nd.kernel(threads=THREADS, shared=shared)
@@ -203,9 +203,8 @@ check.counts(counts)
 
 # %%
 lessons.cpu_only("The report of a missing arrival")
-high = bugs.BUGS["count_too_high"]
-launch = high.arguments()
-lessons.show_fault(lambda: lessons.run(high.kernel(), launch.grid, launch.args, engine="cpu"))
+high = build_roles(2, empty=CONSUMERS * LANES + 1)
+lessons.show_fault(lambda: check.trace(high, "one arrival too many", "cpu"))
 
 # %% [markdown]
 # ## Exercise 2: the producer's parity
