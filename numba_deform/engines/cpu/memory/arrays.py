@@ -351,10 +351,8 @@ def constant_array(array):
 class OwnBytes(MayHoldUndefined):
     """The bytes of one thread's local array."""
 
-    cost = 0.0  # registers, where a compiler can
-
     def __init__(self, size):
-        self.written, self.undefined = [0] * size, {}
+        self.written, self.undefined, self.cost = [0] * size, {}, 0.0  # in registers, where a compiler can
 
     def on_read(self, thread, address, size):
         if not all(self.written[address : address + size]):

@@ -12,15 +12,15 @@ from .ir_values import Element, NotLowered, Static, Tuple, is_not_zero, is_numbe
 COSTS = F64(COST.shared_access), F64(COST.global_access)
 
 
-def access(body, what, region, address, size, quick, ask, *more, cost=None):
+def access(body, what, region, address, size, quick, ask, *more):
     """What ``quick(pointer)`` comes to where an access of ``size`` bytes may be made in place, else ``ask()``.
-    ``what``: "write", or "read" with 1 behind ``ask`` where it is by ``.nc``, else 0. ``cost``: its cycles."""
+    ``what``: "write", or "read" with 1 behind ``ask`` where it is by ``.nc``, else 0."""
     numbers = [I64(number) for number in (size, body.site(), *more)]
     found = body.maker.check(what, region, address, *numbers)
 
     def here():
-        if cost is not None:
-            body.maker.spend(cost)
+        shared = body.builder.icmp_unsigned("==", region, body.maker.word("block", layout.SHARED, I64))
+        body.maker.spend(body.builder.select(shared, *COSTS))
         return quick(body.builder.inttoptr(found, POINTER))
 
     return body.maker.emit_if_else(is_not_zero(body.builder, found), here, ask)
@@ -29,16 +29,16 @@ def access(body, what, region, address, size, quick, ask, *more, cost=None):
 def load(body, space, address, each, count, ask, read_only=False):
     """The Tuple of ``count`` integers of ``each`` bytes at an address; ``ask()`` has the interpreter read them.
     ``space``: "shared" or "global"; of a generic address, where the window of shared memory begins."""
-    region, place, cost = _region(body, space, address, each * count)
+    region, place = _region(body, space, address, each * count)
     return access(body, "read", region, place, each * count, lambda p: read(body.builder, p, each, count), ask,
-                  int(read_only), cost=cost)  # fmt: skip
+                  int(read_only))  # fmt: skip
 
 
 def store(body, space, address, numbers, ask):
     """Write integers, one behind the other, likewise."""
     size = sum(size_of(number.type) for number in numbers)
-    region, place, cost = _region(body, space, address, size)
-    access(body, "write", region, place, size, lambda p: write(body.builder, p, numbers), ask, cost=cost)
+    region, place = _region(body, space, address, size)
+    access(body, "write", region, place, size, lambda p: write(body.builder, p, numbers), ask)
 
 
 def read(builder, pointer, each, count):
@@ -54,7 +54,7 @@ def write(builder, pointer, numbers):
 
 
 def _region(body, space, address, size):
-    """(the row of what is at an address of 32 or 64 bits, or 0; the address in 64; what an access costs)"""
+    """(the row of what is at an address of 32 or 64 bits, or 0; the address in 64)"""
     builder, maker = body.builder, body.maker
     wide = address if address.type == I64 else builder.zext(address, I64)
 
@@ -66,11 +66,11 @@ def _region(body, space, address, size):
         return builder.select(is_not_zero(builder, odd), I64(0), maker.word("block", layout.SHARED, I64))
 
     if isinstance(space, str):
-        return (in_shared(), wide, COSTS[0]) if space == "shared" else (in_global(), wide, COSTS[1])
+        return in_shared() if space == "shared" else in_global(), wide
     shared = is_not_zero(builder, builder.and_(wide, I64(space)))
     region = maker.emit_if_else(shared, in_shared, in_global)
     low = builder.and_(wide, I64(0xFFFFFFFF))
-    return region, builder.select(shared, low, wide), builder.select(shared, *COSTS)
+    return region, builder.select(shared, low, wide)
 
 
 def load_element(body, element):
@@ -78,8 +78,7 @@ def load_element(body, element):
     kind = lowered(element.kind)
     return access(body, "read", element.region, element.address, _bytes(kind),
                   lambda pointer: body.builder.load(pointer, typ=kind),
-                  lambda: body.ask("get_item", _given(element), element.kind), 0,
-                  cost=_cost(body, element))  # fmt: skip
+                  lambda: body.ask("get_item", _given(element), element.kind), 0)  # fmt: skip
 
 
 def store_element(body, element, value):
@@ -87,12 +86,7 @@ def store_element(body, element, value):
     given = [(value, element.kind), *_given(element)]
     access(body, "write", element.region, element.address, _bytes(lowered(element.kind)),
            lambda pointer: write(body.builder, pointer, [value]),
-           lambda: body.ask("set_item", given, types.none), cost=_cost(body, element))  # fmt: skip
-
-
-def _cost(body, element):
-    shared = body.maker.word("block", layout.SHARED, I64)
-    return body.builder.select(body.builder.icmp_unsigned("==", element.region, shared), *COSTS)
+           lambda: body.ask("set_item", given, types.none))  # fmt: skip
 
 
 def _given(element):
