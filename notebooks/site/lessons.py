@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import quiz
 from docutils import nodes
-from repository import COMMIT, NAME, ROOT
+from repository import COMMIT, NAME, ROOT, SOLUTIONS
 
 from numba_deform.course.lessons.copying import copy_lessons, solutions
 
@@ -39,12 +39,13 @@ def add_answers(lesson, text):
     """The lesson's text. Exercises are marked, and what a check says to a hole is folded. Below come its
     question, where it is a short one, and its solution."""
     right, checks = solutions(lesson), re.search(r"import (\w+) as check", text)[1]
+    asked = quiz.QUESTIONS if SOLUTIONS else ()  # a question's answers are in its page
 
     def more(match):
         name, hole, check = match.groups()
-        below = [quiz.form(lesson, checks, name)] if name in quiz.QUESTIONS and "def " not in hole else []
-        below = "\n\n".join([*below, right[name]]).splitlines()
-        below = "\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in below), "", ""])
+        below = [quiz.form(lesson, checks, name)] if name in asked and "def " not in hole else []
+        below = "\n\n".join([*below, *[right[name]] * SOLUTIONS]).splitlines()
+        below = "\n".join(["# %% [markdown]" * SOLUTIONS, *(f"# {line}".rstrip() for line in below), "", ""])
         folded = f'tags=["hide-output"] mystnb={{"code_prompt_show": "{BEFORE}"}}'
         return f'# %% exercise="{name}" tags=["exercise"]\n{hole}# %% {folded}\n{check}{below}'
 
@@ -108,13 +109,14 @@ def write(app, error):
     folder = Path(app.outdir) / "notebooks"
     for old in folder.glob("*.ipynb"):
         old.unlink()
-    for path in copy_lessons(folder)[0]:
+    for path in copy_lessons(folder, SOLUTIONS)[0]:
         notebook = nbformat.read(path, as_version=4)
         notebook.cells.insert(0, install_cell())
         nbformat.write(notebook, path)
 
 
 def setup(app):
+    app.add_config_value("with_solutions", SOLUTIONS, "env")  # after a change of it all pages are read again
     app.connect("source-read", add_buttons)
     app.connect("doctree-read", add_opening)
     app.connect("build-finished", write)

@@ -304,6 +304,30 @@ def test_one_click_where_the_repository_is_known():
         assert place in done.stdout
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("shown", [True, False])
+def test_solutions_may_be_withheld(shown, tmp_path):
+    """From a lesson's page, from what it can answer by itself, from the notebooks beside it, and their folder."""
+    pytest.importorskip("sphinx", reason="no Sphinx: pip install -e '.[site]'")
+    code = """import lessons, repository, pathlib, types, sys
+folder = pathlib.Path(sys.argv[1])
+print(lessons.add_answers("01_boxes", pathlib.Path("../01_boxes.py").read_text()))
+app = types.SimpleNamespace(builder=types.SimpleNamespace(name="html"), outdir=folder)
+app.env = types.SimpleNamespace(metadata={"a page": {"files": {"notebooks/solutions"}}})
+lessons.write(app, None)
+repository.write(app, None)
+"""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DEFORM_SOLUTIONS": str(int(shown))}
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT / "notebooks" / "site", env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    texts = [done.stdout, *(path.read_text() for path in tmp_path.glob("notebooks/0*.ipynb"))]
+    assert len(texts) == 10 and all(("A solution of" in text) == shown for text in texts)
+    assert ('class="quiz"' in done.stdout) == shown
+    assert (tmp_path / "source/notebooks/solutions/01_boxes.py.html").exists() == shown
+    assert ("not part of this site" in (tmp_path / "source/notebooks/solutions.html").read_text()) != shown
+
+
 # --- where the site cannot be built, too ----------------------------------------------------------
 def test_dead_links_are_found(tmp_path):
     (tmp_path / "one.html").write_text('<p id="here"><a href="two.html#there">x</a><a href="#here">y</a>')
