@@ -19,18 +19,24 @@ def _directory(options, name):
 def lessons(options):
     """Copy them; what is there already is kept."""
     directory = _directory(options, "lessons")
-    written, kept = copying.copy_lessons(directory)
+    shown, nbgrader = options.get("solutions", True), options.get("nbgrader", False)
+    written, kept = copying.copy_lessons(directory, shown, nbgrader)
     say("written", ", ".join(path.name for path in written) or "nothing")
     if kept:
         say("kept", f"{', '.join(path.name for path in kept)}: they may hold answers")
+    if nbgrader:
+        say("a course", f"cd {directory} && nbgrader generate_assignment 01_boxes")
+        return RIGHT
     say("open them", f"jupyter lab {directory}")
-    say("solutions", copying.lessons_folder() / "solutions")
+    if shown:
+        say("solutions", copying.lessons_folder() / "solutions")
     return RIGHT
 
 
 def progress(options):
-    """Which exercises are solved, by what their checks said when the notebooks were saved."""
-    states = copying.progress(_directory(options, "progress"))
+    """Which exercises are solved, by what their checks said when the notebooks were saved, or say now."""
+    again = options.get("again", False)
+    states = copying.progress(_directory(options, "progress"), again)
     if options.get("json"):
         print(json.dumps(states, indent=1))
         return RIGHT
@@ -41,5 +47,6 @@ def progress(options):
         table.add_row(lesson, *(", ".join(of) for of in names.values()))
     console().print(table)
     every = [state for exercises in states.values() for state in exercises.values()]
-    say("solved", f"{every.count(copying.SOLVED)} of {len(every)} exercises, as last saved")
+    when = "as checked now" if again else "as last saved"
+    say("solved", f"{every.count(copying.SOLVED)} of {len(every)} exercises, {when}")
     return RIGHT

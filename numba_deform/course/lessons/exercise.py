@@ -9,9 +9,9 @@ An exercise is a cell with ``...`` where something is to be written. The cell af
         require(answer == 16, f"{answer} is not it")
         return "the part outside is delivered as zeros, and counted."
 
-Calling it gives a :class:`Verdict` and never raises. A hole that is left is found before the function runs:
-``...`` itself, within a tuple, list or dict, or in the source of a function or kernel and of the device
-functions that it calls.
+Calling it gives a :class:`Verdict` and never raises; ``bytes_to_expect.verdict`` is the last one. A hole that
+is left is found before the function runs: ``...`` itself, within a tuple, list or dict, or in the source of a
+function or kernel and of the device functions that it calls.
 """
 
 import ast
@@ -130,6 +130,10 @@ def exercise(hint, faults=""):
 
         @functools.wraps(function)
         def check(*answers, **named):
+            check.verdict = judged(*answers, **named)
+            return check.verdict
+
+        def judged(*answers, **named):
             for label, answer in [*((None, a) for a in answers), *named.items()]:
                 hole = find_hole(answer, label)
                 if hole:
@@ -263,7 +267,7 @@ def under_if(kernel, start, *tests):
     tree = _source(kernel.py_func)[2]
     branches = [
         branch for branch in ast.walk(tree) if isinstance(branch, ast.If)
-        and {node.id for node in ast.walk(branch.test) if isinstance(node, ast.Name)} & set(tests)
+        and {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(branch.test)} & set(tests)
     ]  # fmt: skip
     inside = {id(node) for branch in branches for part in branch.body for node in ast.walk(part)}
     nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Call, ast.Assign))]

@@ -297,7 +297,7 @@ def pixel(answer):
         faults.UninitialisedRead: "This tile was not loaded, and is read. A weight of 0 would not help, since "
         "0 times garbage may be NaN. Leave it out.",
         faults.TooManyArrivals: "A lane arrives twice. One arrival of each lane is expected, and "
-        "arrive_expect_tx is one, too.",
+        "`expect` is one, too.",
     },
 )
 def skip(kernel, engine=None):

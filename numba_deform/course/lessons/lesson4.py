@@ -53,7 +53,7 @@ def trace(kernel, title, engine=None):
     marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
     ran = sums(kernel.with_marks(), expected_sums(data), data, marks, 0, engine=engine)
     where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
-    return timeline.decode(marks, title, where)
+    return timeline.decode(marks, title, where, kernel.shared)
 
 
 def cycles(recorded):
@@ -126,16 +126,16 @@ RING_FAULTS = {
     faults.UnobservedPhase: "Release the stage that was read, in the state `now`, and let thread 0 acquire "
     "before it refills: who arrives on empty has to know that the lap before is over.",
     faults.UninitialisedRead: "Nothing has arrived in this stage yet: wait on its full barrier, "
-    "wait(ring, now), before the first read.",
+    "ring.wait(now), before the first read.",
     faults.FreshBarrierPassed: "A wait in the state `ahead` asks for a tile that nobody has asked for yet. The "
-    "tile that is read is that of `now`: wait(ring, now).",
+    "tile that is read is that of `now`: ring.wait(now).",
     faults.ReadAfterRelease: "The release says `I have read it`. Each thread says it for itself, "
     "after its last read.",
-    faults.InFlightRead: "Nobody may read a tile before its full barrier says that it is there: wait(ring, "
-    "now).",
+    faults.InFlightRead: "Nobody may read a tile before its full barrier says that it is there: "
+    "ring.wait(now).",
     faults.TooManyArrivals: "Each thread releases a stage once for each tile.",
     faults.MissingRefillFence: "All threads have read the stage, and nobody arrives on the empty barriers: "
-    "release(ring, now) does, past a fence. Without that, loads that are under way may return what the copy "
+    "ring.release(now) does, past a fence. Without that, loads that are under way may return what the copy "
     "engine writes: a barrier of threads alone does not hold it back.",
 }
 
@@ -160,7 +160,7 @@ def shared_ring(build, engine=None):
         except faults.MissingArrivals as fault:
             raise Wrong(fault_message(fault, _who_is_missing(fault))) from None
         except faults.InFlightRead as fault:
-            if not under_if(built, "wait", "tid", "lane", "warp"):
+            if not under_if(built, "ring.wait", "tid", "lane", "warp"):
                 raise
             why = "A wait of some threads says nothing to the others. Each thread that reads must have waited, "
             raise Wrong(fault_message(fault, why + "or have met one that has.")) from None
@@ -170,15 +170,15 @@ def shared_ring(build, engine=None):
             "each thread release the stage, and thread 0 acquire it.")  # fmt: skip
     if engine == "gpu":
         sums(built, expected, data, engine=engine)
-    return ("Acquire, commit, wait, release: all tiles arrive, none is overwritten early, in every schedule "
+    return ("Acquire, expect, wait, release: all tiles arrive, none is overwritten early, in every schedule "
         "that was tried.")  # fmt: skip
 
 
 def _who_is_missing(fault):
     """What a standstill of the shared ring has to do with its three calls; threads wait on full or on empty."""
-    if fault.barrier.startswith("full"):
-        return ("The full barrier of this stage waits for thread 0, which commits there. Before that it may "
-            "wait for an *empty* stage only: acquire(ring, ahead).")  # fmt: skip
+    if ".full" in fault.barrier:
+        return ("The full barrier of this stage waits for thread 0, whose `expect` arrives there. Before that "
+            "it may wait for an *empty* stage only: ring.acquire(ahead).")  # fmt: skip
     return ("The empty barrier expects an arrival of each of the 64 threads, in every lap: all of them "
         "release, in the state `now`.")  # fmt: skip
 
