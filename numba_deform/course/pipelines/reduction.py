@@ -35,8 +35,7 @@ def column_sums(stages=4, rows=16, warps=4, steps=9):
             nd.fence_proxy_tensormap_acquire_sys(map)
             for step in range(steps):
                 ring.acquire(state)
-                ring.expect(state, shared.tiles.stride)
-                nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, 0, rows * step, ring.full(state))
+                shared.tiles.load(state.stage, map, (0, rows * step), ring.full(state))
                 state = ring.advance(state)
 
     data = np.random.default_rng(1).integers(-9, 9, (rows * steps, 32)).astype(np.float32)

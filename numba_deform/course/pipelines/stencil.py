@@ -39,9 +39,8 @@ def stencil(stages=3, warps=4, blocks=2, height=64, width=96):
             nd.fence_proxy_tensormap_acquire_sys(map)
             for tile in range(cuda.blockIdx.x, count, cuda.gridDim.x):
                 ring.acquire(state)
-                ring.expect(state, shared.tiles.box_bytes)  # zeros outside count, too
                 y, x = nd.int32(tile // across * SIDE - 1), nd.int32(tile % across * SIDE - RIM)
-                nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, x, y, ring.full(state))
+                shared.tiles.load(state.stage, map, (x, y), ring.full(state))  # zeros outside count, too
                 state = ring.advance(state)
 
     data = np.random.default_rng(1).standard_normal((height, width)).astype(np.float32)
