@@ -22,6 +22,7 @@ that know their addresses, and nothing is left of it at run time.
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import cuda, int32, types, uint32
@@ -48,7 +49,7 @@ class Shared(Namespace):
     For kernels: ``init()``, by all threads of the block before anything else, and each part by its name.
     For the host: ``bytes`` of dynamic shared memory, which a kernel with ``shared=`` is launched with."""
 
-    def __init__(self, **parts):
+    def __init__(self, **parts: Any) -> None:
         super().__init__("shared")
         self._parts = parts
         alignment = max([DYNAMIC_ALIGNMENT, *(part.alignment for part in parts.values())])

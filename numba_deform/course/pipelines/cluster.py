@@ -4,13 +4,15 @@ A block announces all bytes that come to it, whoever asks for them. A part may b
 given the stage back, so ``release`` of a ring for a cluster arrives on the *empty* barrier of every block.
 """
 
+from typing import no_type_check
+
 import numpy as np
 
 import numba_deform as nd
 
 
 @nd.pipeline
-def multicast(stages=2, blocks=2, rows=16, steps=5):
+def multicast(stages: int = 2, blocks: int = 2, rows: int = 16, steps: int = 5) -> nd.Launch:
     """Each block of a cluster multiplies the same tiles by its own number: they are loaded once for all."""
     if blocks not in (2, 4, 8) or rows % blocks:
         raise nd.ConfigError("blocks", blocks, f"must be 2, 4 or 8, and divide rows={rows}")
@@ -18,6 +20,7 @@ def multicast(stages=2, blocks=2, rows=16, steps=5):
     shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, cluster=blocks))
 
     @nd.kernel(threads=64, shared=shared)
+    @no_type_check
     def multicast(map: nd.u64, out: nd.float32[:, :, :], steps: nd.i32):
         shared.init()  # from here on all barriers of all blocks are there
         ring, state, rank = shared.ring, shared.ring.start(), nd.int32(nd.cluster_ctarank())

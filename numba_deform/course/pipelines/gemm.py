@@ -6,6 +6,8 @@ multiply by wgmma, each 64 rows, and leave a step's products running while they 
 Sums go through swizzled tiles to a TMA store, which runs while the next tile of C begins.
 """
 
+from typing import no_type_check
+
 import ml_dtypes
 import numpy as np
 from numba import cuda
@@ -16,7 +18,10 @@ DEPTH = SIDE = 64  # elements of k in a stage; rows of a warpgroup, and columns 
 
 
 @nd.pipeline
-def gemm(stages=3, columns=128, groups=1, cluster=2, clusters=1, down=1, across=2, steps=3):
+def gemm(
+    stages: int = 3, columns: int = 128, groups: int = 1, cluster: int = 2, clusters: int = 1,
+    down: int = 1, across: int = 2, steps: int = 3,
+) -> nd.Launch:  # fmt: skip
     """C = A B^T in bfloat16, down x across tiles of cluster x groups x 64 rows, which clusters take in turn."""
     dtype, rows, boxes = ml_dtypes.bfloat16, SIDE * groups, columns // SIDE
     empty = 4 * groups if cluster > 1 else 128 * groups  # warps of a cluster's blocks, or threads
@@ -31,6 +36,7 @@ def gemm(stages=3, columns=128, groups=1, cluster=2, clusters=1, down=1, across=
     ring, product = shared.ring, nd.WarpgroupProduct(columns, dtype).functions()
 
     @nd.function
+    @no_type_check
     def produce(a_map, b_map, tile, state, steps):
         """One thread asks for what a tile of C needs; the state of the next use."""
         for step in range(steps):
@@ -41,6 +47,7 @@ def gemm(stages=3, columns=128, groups=1, cluster=2, clusters=1, down=1, across=
         return state
 
     @nd.function
+    @no_type_check
     def store(c_map, tile, group, sums):
         """A warpgroup's sums to its tiles, which the last store has read by then, and from there to C."""
         leader, first = cuda.threadIdx.x == 128 * group, boxes * group
@@ -57,6 +64,7 @@ def gemm(stages=3, columns=128, groups=1, cluster=2, clusters=1, down=1, across=
             nd.cp_async_bulk_commit_group()
 
     @nd.kernel(threads=128 * groups + 32, whole_program=True, shared=shared)
+    @no_type_check
     def gemm(a_map: nd.u64, b_map: nd.u64, c_map: nd.u64, down: nd.i32, across: nd.i32, steps: nd.i32):
         shared.init()
         state, group, rank = ring.start(), nd.warp() // 4, nd.int32(nd.cluster_ctarank())
