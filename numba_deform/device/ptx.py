@@ -31,8 +31,7 @@ _NumbaIntrinsic = type(_numba_intrinsic(lambda typingctx, x: (x(x), None)))
 
 u32, i32, u64, f32, void = types.uint32, types.int32, types.uint64, types.float32, types.void
 u32x2, u32x4 = types.UniTuple(u32, 2), types.UniTuple(u32, 4)
-f32x2, f32x4 = types.UniTuple(f32, 2), types.UniTuple(f32, 4)
-i32x4 = types.UniTuple(i32, 4)
+f32x2 = types.UniTuple(f32, 2)
 f32_registers = types.Array(f32, 1, "C")  # a local array that an instruction reads and writes in its registers
 
 WORDS = {u32: "u32", i32: "i32", u64: "u64", f32: "f32", f32_registers: "local f32 x {}", void: ""}
