@@ -8,8 +8,9 @@ a copy, only where today's PyTorch has other names, and built with nvcc; its aut
 A step is a forward pass and ``torch.autograd.grad`` in eager mode. A batch of calls starts with an idle GPU and
 is over when the last call comes back, before the GPU is waited for: 50 steps are fewer launches than its queue
 takes. All calls take turns, batch by batch; medians, and medians of a turn's ratios. ``floor`` is an autograd
-function that launches nothing: what is PyTorch's own part of any step. The peer computes in float32 alone, and
-takes one number of points for all levels: 4 in the place of D-FINE's 3, 6 and 3, the same samples.
+function that launches nothing: what is PyTorch's own part of any step. The peer computes in float32 alone:
+``peer_of_float16`` casts what it is given, and its answer. It takes one number of points for all levels: 4 in
+the place of D-FINE's 3, 6 and 3, the same samples.
 ``apart`` is the largest difference to the peer's answer and gradients in float32, over their largest element.
 """
 
@@ -35,6 +36,7 @@ from numba_deform.torch import ms_deform_attn
 
 DECODERS = "detr-decoder", "dino-decoder", "rtdetr-decoder", "dfine-decoder"
 STEPS = 50
+PEERS = "peer", "peer_of_float16", "floor"
 PEER = "MultiScaleDeformableAttention"
 # What PyTorch has other names for since.
 TODAY = (
@@ -89,7 +91,8 @@ def tensors(workload):
     samples = inputs.sampling_locations, inputs.attention_weights
     if points := workload.points_per_level:  # what the workload fills up, nobody wants
         wanted = np.arange(max(points)) < np.array(points)[:, None]
-        samples = [array[:, :, :, wanted] for array in samples]
+        # NumPy lays them out otherwise, and a tensor keeps that: each call would have to copy it.
+        samples = [np.ascontiguousarray(array[:, :, :, wanted]) for array in samples]
     arrays = inputs.value, *samples
     index = tuple(torch.from_numpy(a).cuda() for a in (inputs.spatial_shapes, inputs.level_start_index))
     return index, [torch.from_numpy(a).cuda().requires_grad_() for a in arrays]
@@ -99,6 +102,12 @@ def called(learning, index, options):
     """(forward, what it learns)."""
     value, *samples = learning
     return lambda: ms_deform_attn(value, *index, *samples, **options), learning
+
+
+def cast(peer, learning, index):
+    """The peer's answer to float16, as training in mixed precision asks it: all it is given is cast."""
+    value, *samples = (tensor.float() for tensor in learning)
+    return peer(value, *index, *samples, 64).half()
 
 
 def calls_of(name, peer):
@@ -115,6 +124,9 @@ def calls_of(name, peer):
         even = sum(points) // len(points)
         index, learning = tensors(workload.replace(dtype="float32", points_per_level=None, num_points=even))
     calls["peer"] = lambda: peer(learning[0], *index, *learning[1:], 64), learning
+    types = [tensor.dtype for tensor in calls["float16"][1]]
+    half = [tensor.detach().to(dtype).requires_grad_() for tensor, dtype in zip(learning, types, strict=True)]
+    calls["peer_of_float16"] = lambda: cast(peer, half, index), half
     out = calls["peer"][0]().detach()
     calls["floor"] = lambda: Floor.apply(out, *learning), learning
     return calls
@@ -167,10 +179,10 @@ def row_of(name, peer, rounds):
     times = turns({**steps, **forwards}, rounds)
     row = {"workload": name, "apart": apart(calls, preset(name).points_per_level),
            **{f"{key}_us": median(found) for key, found in times.items()}}  # fmt: skip
-    for key in steps:
-        if key not in ("peer", "floor"):
-            pairs = zip(times[key], times["peer"], strict=True)
-            row[f"{key}_to_peer"] = median(own / other for own, other in pairs)
+    ratios = [(key, "peer") for key in steps if key not in PEERS]
+    for key, other in (*ratios, ("float16", PEERS[1]), ("float16_by_tensors", PEERS[1])):
+        pairs = zip(times[key], times[other], strict=True)
+        row[f"{key}_to_{other}"] = median(own / others for own, others in pairs)
     return row
 
 

@@ -6,6 +6,7 @@ Colab and Codespaces need the repository's name on its host; without it there is
 import re
 from pathlib import Path
 
+import jupytext
 import nbformat
 import quiz
 from docutils import nodes
@@ -77,7 +78,7 @@ FIRST_PICTURE = re.compile(r'<div class="frames-picture".*?</svg>\s*</div>', re.
 def add_opening(app, doctree):
     """Sphinx's event doctree-read: below a lesson's buttons its first picture once more, and a question."""
     folder, _, name = app.env.docname.rpartition("/")
-    question = OPENINGS.get(name.partition("_")[2]) if folder == "notebooks" else None
+    question = OPENINGS.get(name.partition("_")[2]) if folder in ("notebooks", "notebooks/zh") else None
     drawn = (FIRST_PICTURE.search(node.astext()) for node in doctree.findall(nodes.raw))
     picture = next(filter(None, drawn), None)
     button = next((node for node in doctree.findall(nodes.raw) if "open-lesson" in node.astext()), None)
@@ -94,6 +95,15 @@ def add_buttons(app, docname, source):
         text = source[0].replace(title, f"{title}\n#\n# {buttons(name, source[0])}", 1)
         text = text.replace("\n# %%\n", f"\n# %% {IMPORTS}\n", 1)
         source[0] = add_answers(name, text)
+
+
+def read(text):
+    """The notebook that a lesson's text is. Blank lines around its cells leave no trace in it."""
+    notebook = jupytext.reads(text, fmt="py:percent")
+    for cell in notebook.cells:
+        cell.source = cell.source.strip("\n")
+        cell.metadata.pop("lines_to_next_cell", None)
+    return notebook
 
 
 def install_cell():

@@ -120,7 +120,8 @@ def _made(parts):
 
 @dataclass(frozen=True)
 class Array:
-    """An array in shared memory: ``shape``, and ``dtype``, one of Numba's number types or NumPy's.
+    """An array in shared memory: ``shape``, and ``dtype``, one of Numba's number types or NumPy's, or
+    ml_dtypes.bfloat16, of which views show the bits.
 
     ``alignment`` in bytes: 128 for what TMA writes; left out, 16, or what the swizzle needs.
     ``swizzle``, "32B", "64B" or "128B": each index of the first dimension is a box that TMA permutes so.
@@ -196,9 +197,14 @@ class Array:
     def _numpy(self):
         return as_dtype(self.dtype) if isinstance(self.dtype, types.Type) else np.dtype(self.dtype)
 
+    @property
+    def _element(self):
+        """Of its views: of a type that Numba has not, such as bfloat16, the bits as whole numbers."""
+        return from_dtype(np.dtype(f"u{self._numpy.itemsize}") if self._numpy.kind == "V" else self._numpy)
+
     def functions(self, name, start, offset):
         """The Namespace for kernels; the array lies ``offset`` bytes behind the address ``start()``."""
-        SHAPE, BOX, DTYPE, OFFSET = self.shape, self.shape[1:] or (1,), from_dtype(self._numpy), offset
+        SHAPE, BOX, DTYPE, OFFSET = self.shape, self.shape[1:] or (1,), self._element, offset
         STRIDE, ROW, TURN = self.stride, self._row, SWIZZLES[self.swizzle]
 
         @cuda.jit(device=True, forceinline=True)

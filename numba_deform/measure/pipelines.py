@@ -21,7 +21,7 @@ from ..engines.gpu.in_place import OnGpu, has_guarded_form, run_launch
 from ..engines.gpu.launch import launch as launch_kernel
 from ..engines.gpu.launch import time_launches
 from ..engines.launches import Launch
-from ..engines.sass import emulate
+from ..engines.sass import ONE_SM, emulate
 from ..engines.waivers import told
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError
@@ -29,7 +29,7 @@ from ..kernels.registry import load, loaded_files
 from . import ceilings, counters, record
 from .bench import clock, is_of_this_process, measure_here, time_round_by_round
 from .predict import predict, write_clocks
-from .profile import Profile
+from .profile import MOST, Profile
 from .timeline import MODEL, TimelineError, Timelines, decode, with_copies
 from .worker import Worker, explain
 
@@ -107,16 +107,18 @@ def record_launch(launch, gpu=None, block=0, options=None, model=False):
     return with_copies(recorded, [event for event in events if event.block == block])
 
 
-def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine="cpu", cluster=None, only=None,
-            items=None, time=False):  # fmt: skip
+def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine="cpu", cluster=None,
+            only=ONE_SM, items=None, time=False, limit=MOST):  # fmt: skip
     """What a launch does line by line: a :class:`~.profile.Profile`, which draws itself in a notebook.
 
     ``profile(copy(stages=4))``, or a kernel with ``grid`` and ``args`` as for ``simulate``; one of ``from_ptx``
     or ``from_cuda`` with ``block`` and ``shared_bytes``, which others have themselves. Without a GPU its
     machine code for Hopper runs (``engines.sass``), outputs are written and, of a Launch, compared; nothing is
-    judged, which is for ``simulate``. ``only``: numbers of the blocks that run, for large grids; ``items``:
-    {name: how many} of what the totals are divided by. ``time``: also what a model of an SM of an H200
-    predicts for it (``measure.predict``), by the first block's SM; ValueError with clusters.
+    judged, which is for ``simulate``. ``only``: numbers of the blocks that run, or None for all; as it is, one
+    SM's of a grid that is larger than what all SMs hold at once, or with ``time`` than one block for each: the
+    figures are scaled up then, and nothing is compared. At most ``limit`` instructions of warps run.
+    ``items``: {name: how many} of what the totals are divided by. ``time``: also what a model of an SM of an
+    H200 predicts for it (``measure.predict``), by the first block's SM; ValueError with clusters.
 
     ``engine="gpu"``: instead {name: number}, the counters of Nsight Compute (``measure.counters.METRICS``),
     which watches another process, that makes the pipeline anew from its file. Raises ValueError for one that is
@@ -126,7 +128,7 @@ def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine
     if not isinstance(kernel, (Launch, Kernel)) and hasattr(kernel, "text"):
         if engine == "gpu":
             raise ValueError(f"{kernel.name} is of PTX: engine='gpu' counts kernels and pipelines of Python")
-        run = emulate(kernel, grid, args, shared_bytes, cluster, only, block=block, traced=time)
+        run = emulate(kernel, grid, args, shared_bytes, cluster, only, limit, block=block, traced=time)
         return Profile(kernel.name, run, items or {}, predict(run) if time else None)
     if (block, shared_bytes) != (None, None):
         raise ValueError("block= and shared_bytes= are for kernels of PTX and CUDA C++: others have their own")
@@ -135,7 +137,7 @@ def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine
         engine_for(engine, launch.capability, launch.title)
         return counters.count(counters_task(launch))
     items = items or ({"byte": launch.bytes} if launch.bytes else {})
-    run = emulate(launch, only=only, traced=time)
+    run = emulate(launch, only=only, limit=limit, traced=time)
     return Profile(launch.title, run, items, predict(run) if time else None)
 
 

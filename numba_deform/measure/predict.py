@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from ..engines.sass import emulate
+from ..engines.sass import ONE_SM, emulate
 from ..engines.sass.counters import L1
 from ..engines.sass.listing import listing
 from ..engines.sass.machine import RESERVED, resident
@@ -23,7 +23,6 @@ from ..engines.sass.units import HOPPER, QUARTERS, SMS
 # Of measured by predicted times of the rows that were held back: where nine of ten lie (bench/PREDICTED.md).
 LOW, HIGH, HELD_BACK = 0.89, 1.18, 228
 TIE = 0.1  # predicted times that lie further apart are in the order that was measured, nearly always
-ENOUGH = 1_000_000  # instructions of warps that stand for a large grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,22 +90,12 @@ def resident_blocks(kernel, shared_bytes):
     return SMS * resident(code.registers, kernel.threads, max(code.shared, RESERVED) + shared_bytes)
 
 
-def blocks_of_one_sm(blocks, held):
-    """(the numbers of the first SM's blocks, ``enough`` for ``emulate``: of a large grid a part will do, if all
-    SMs hold fewer than ``held`` of it)"""
-    return list(range(0, blocks, SMS)), None if blocks <= held else ENOUGH
-
-
-def emulate_bound(case, bound, only=None, timed=False):
-    """(the Run, the output) of a Bound on the arrays of its ``Case``, of the blocks ``only``. ``timed``: traced
-    for ``predict``, and if no others are asked for, of the blocks of one SM."""
-    enough = None
-    if timed and only is None:
-        only, enough = blocks_of_one_sm(bound.blocks, resident_blocks(bound.kernel, bound.shared_bytes))
+def emulate_bound(case, bound, timed=False, **options):
+    """(the Run, the output) of a Bound on the arrays of its ``Case``; ``options`` are those of ``emulate``.
+    ``timed``: traced for ``predict``, and if no others are asked for, of the blocks of one SM."""
     out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
-    args = bound.arguments((*case.arrays, out))
-    run = emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, only=only, traced=timed, enough=enough)
-    return run, out
+    args, options = bound.arguments((*case.arrays, out)), {"only": ONE_SM, **options}
+    return emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, traced=timed, **options), out
 
 
 def predict(run, constants=HOPPER, repeats=1):
@@ -114,7 +103,7 @@ def predict(run, constants=HOPPER, repeats=1):
     ``repeats``: how many such launches one after the other make the whole, with other arrays each."""
     traces, done = run.traces, len(run.traces.blocks)
     mine = run.blocks / SMS if run.blocks > run.resident * SMS else done
-    far = _memory_share(traces, mine / done * SMS, repeats, constants)
+    far = _memory_share(traces, run.blocks / run.ran, repeats, constants)
     sm = Sm(run.listing, L1(traces.l1_bytes), far, constants, _map_fetch_cycles(traces, constants))
     total = sm.run(traces.blocks, run.resident)
     cycles = total if mine <= done else _extrapolate(sm.ends, run.resident, mine)

@@ -17,7 +17,7 @@ from ..engines.sass import Run
 from ..engines.sass.units import PIPES, RATES, SMS, pipe_of, products
 from .predict import Prediction
 
-SURE = 0.5
+SURE, MOST = 0.5, 20_000_000  # a share that is told; instructions that run without limit=
 TOTALS = {
     "instructions": "executed", "threads": "threads", "divergent": "divergent", "lsu_wavefronts": "wavefronts",
     "bank_conflicts": "conflicts", "global_sectors": "sectors", "global_lines": "lines", "l2_bytes": "l2_bytes",
@@ -148,6 +148,8 @@ class Profile:
     def text(self, lines=25, sass=False):
         """The totals, the roofline and the table by line; with ``sass`` the instructions under each line."""
         told = [f"{self.title}: {self.run.ran:,} of {self.run.blocks:,} blocks ran, {self.run.resident} an SM"]
+        part = self.run.ran < self.run.blocks
+        told += ["these stand for all: figures are scaled up, no output is compared (only=all runs all)"] * part
         told += [self._total(name, value) for name, value in self.totals.items() if value]
         told.append("instructions by unit: " + ", ".join(f"{u} {_short(n)}" for u, n in self.pipes.items()))
         bounds = sorted(self.roofline.items(), key=lambda pair: -pair[1])

@@ -15,6 +15,7 @@ from numba_deform.course.pipelines.product import product
 from numba_deform.engines.cpu import simulate
 from numba_deform.engines.sass import Failed, Stuck, emulate, listing
 from numba_deform.engines.sass.listing import disassembled, read
+from numba_deform.engines.sass.units import SMS
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
 from numba_deform.workloads.presets import preset
@@ -101,6 +102,24 @@ def test_a_profile():
     assert sum(line.counts["executed"] for line in found.lines) == found.totals["instructions"]
     assert stored.place in found.text() and "<pre " in found._repr_html_()
     assert found.document()["totals"]["instructions"] == found.totals["instructions"]
+
+
+def test_a_profile_of_a_large_grid():
+    """One SM's blocks stand for all, which is said; all run if that is asked for, up to a limit."""
+
+    @nd.kernel(threads=32)
+    def numbered(out: float32[:]):
+        out[cuda.blockIdx.x] = float32(1)
+
+    out = np.zeros(32 * SMS + 1, np.float32)
+    found = nd.profile(numbered, len(out), [out])
+    assert np.flatnonzero(out).tolist() == list(range(0, len(out), SMS))
+    assert f"33 of {len(out):,} blocks ran" in found.text() and "only=all" in found.text()
+    assert found.totals["global_sectors"] == pytest.approx(len(out))
+    whole = nd.profile(numbered, len(out), [out], only=None)
+    assert out.all() and "only=all" not in whole.text()
+    with pytest.raises(Stuck, match=r"after 500 instructions of warps, .* of 4,225 blocks have begun"):
+        nd.profile(numbered, len(out), [out], only=None, limit=500)
 
 
 def test_a_predicted_time():

@@ -11,11 +11,12 @@ import pytest
 from numba_deform.engines.sass.barriers import Token
 from numba_deform.engines.sass.counters import L1
 from numba_deform.engines.sass.listing import Instruction, split
+from numba_deform.engines.sass.machine import ENOUGH, Machine
 from numba_deform.engines.sass.sm import Deadlock, Sm
 from numba_deform.engines.sass.traces import Traced, Traces, Work
 from numba_deform.engines.sass.units import HOPPER, SMS, busy
 from numba_deform.measure import predict as predicting
-from numba_deform.measure.predict import Prediction, blocks_of_one_sm, predict
+from numba_deform.measure.predict import Prediction, predict
 
 C = HOPPER._replace(start=0)
 ROOT = Path(__file__).parents[2]
@@ -332,7 +333,7 @@ def run_of(ends, blocks, resident=2):
     """A Run of blocks that take 100 cycles each."""
     listing = code("FADD R0, R0, R1 | 100", EXIT)
     traces = Traces([[[0, 1]] for _ in range(ends)], [0], [128], [128], 0)
-    return types.SimpleNamespace(listing=listing, traces=traces, blocks=blocks, resident=resident)
+    return types.SimpleNamespace(listing=listing, traces=traces, blocks=blocks, ran=ends, resident=resident)
 
 
 def test_a_part_stands_for_a_large_grid():
@@ -346,8 +347,19 @@ def test_a_part_stands_for_a_large_grid():
 
 
 def test_which_blocks_run():
-    assert blocks_of_one_sm(300, 300) == ([0, 132, 264], None)
-    assert blocks_of_one_sm(300, 264) == ([0, 132, 264], predicting.ENOUGH)
+    """Mutants: a large grid runs whole; one that just fits is cut; clusters by blocks' numbers."""
+
+    def part(blocks, resident=2, cluster=(1, 1, 1), traced=None):
+        only, enough = Machine.part(types.SimpleNamespace(
+            blocks=blocks, resident=resident, cluster=cluster, traced=traced))  # fmt: skip
+        return only and list(only), enough
+
+    assert part(264) == (None, None)
+    assert part(300) == ([0, 132, 264], ENOUGH)
+    assert part(300, 3, traced=[]) == ([0, 132, 264], None)
+    assert part(131, traced=[]) == (None, None)
+    assert part(132 * 5, cluster=(4, 1, 1)) == ([0, 33, 66, 99, 132], ENOUGH)
+    assert part(128 * 2, cluster=(16, 1, 1)) == (None, None)
 
 
 def test_what_comes_from_memory():

@@ -22,6 +22,7 @@ LOOKED_AT = (
     "notebooks/08_half_a_variant", "notebooks/10_adding", "notebooks/11_tensor_cores", "notebooks/12_clusters",
     "notebooks/13_flash_attention", "notebooks/14_profiling", "notebooks/15_cuda", "notebooks/a_model",
     "notebooks/site/playground", "notebooks/site/card", "notebooks/site/glossary",
+    "notebooks/zh/README", "notebooks/zh/02_barrier", "notebooks/zh/glossary",
     "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured",
     "bench/INTRINSICS", "notebooks/site/intrinsics/tma", "bench/FAULTS", "bench/TABLE",
     "bench/SIDE_BY_SIDE", "CONTRIBUTING",
@@ -93,6 +94,13 @@ def test_all_is_there(folder):
         notebook = nbformat.read(folder / "notebooks" / f"{lesson.stem}.ipynb", as_version=4)
         nbformat.validate(notebook)
         assert notebook.cells[0].source.startswith("%pip install")
+    for path in (ROOT / "notebooks" / "zh").glob("*.md"):  # with the English page's outputs, and a link to it
+        text = (folder / "notebooks" / "zh" / f"{path.stem}.html").read_text()
+        assert 'lang="zh-CN"' in text and ">English</a>" in text, path.name
+        if path.stem[0].isdigit():
+            other = (folder / "notebooks" / f"{path.stem}.html").read_text()
+            assert f'<a href="zh/{path.stem}.html">中文</a>' in other, path.name
+            assert text.count("Still open") == other.count("Still open") and 'class="frames-picture"' in text
     text = (folder / "notebooks" / "site" / "intrinsics" / "mbarrier.html").read_text()
     assert 'id="numba_deform.mbarrier_init"' in text and "mbarrier.init.shared::cta.b64" in text
     text = (folder / "notebooks" / "site" / "api.html").read_text()
