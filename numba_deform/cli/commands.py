@@ -178,7 +178,7 @@ command(
 command(
     "new", "new:new", "no", "new my.py writes a pipeline to start from, for run, timeline, bench .. load=my.py",
     Key("file", TEXT, "the file to write; it may stand alone"),
-    Key("template", TEXT, "copy (default), reduction, product, attention, stencil, cluster"), first="file",
+    Key("template", TEXT, "copy (default), reduction, product, gemm, attention, stencil .."), first="file",
 )
 command(
     "lessons", "lessons:lessons", "no", "lessons DIR copies the lessons as notebooks, to work in",
