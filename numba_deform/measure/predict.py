@@ -140,13 +140,15 @@ def _extrapolate(ends, resident, blocks):
 
 
 def _memory_share(traces, scale, repeats, constants):
-    """A function of an address: what share of what is asked of L2 there comes from memory. Nothing, if L2 holds
-    all arrays and the launch comes again and again; else each byte once."""
+    """A function of an address, and whether it is written: what share of what is asked of L2 there comes from
+    memory, or goes there. Nothing, if L2 holds all arrays and the launch comes again and again; else each byte
+    is read once, and written once."""
     if sum(traces.sizes) * repeats <= constants.l2_size:
         return None
-    shares = [min(1.0, size / (asked * scale)) if asked else 1.0
-              for size, asked in zip(traces.sizes, traces.fetched, strict=True)]  # fmt: skip
-    return lambda address: shares[max(bisect_right(traces.starts, address) - 1, 0)]
+    shares = [[0.0, *(min(1.0, size / (asked * scale)) if asked else 1.0  # 0: threads' own memory
+                      for size, asked in zip(traces.sizes, of, strict=True))]
+              for of in (traces.fetched, traces.written)]  # fmt: skip
+    return lambda address, stored=False: shares[stored][bisect_right(traces.starts, address)]
 
 
 def _map_fetch_cycles(traces, constants):
