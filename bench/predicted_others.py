@@ -61,7 +61,7 @@ def run_predictions(processes):
     there = {key_of(row) for row in rows}
     wanted = [case for case in CASES if (case[0], *case[1]) not in there]
     wanted.sort(key=lambda case: (case[0], *case[1]) not in TIMES)
-    with ProcessPoolExecutor(processes, max_tasks_per_child=4) as pool:
+    with ProcessPoolExecutor(processes) as pool:
         for row in pool.map(predicted, wanted):
             rows.append(row)
             times = [f"{gpu} {row[gpu]['predicted_us']:.1f}" for gpu in GPUS]

@@ -17,7 +17,7 @@ from ..engines.sass import Run
 from ..engines.sass.units import PIPES, RATES, SMS, pipe_of, products
 from .predict import Prediction
 
-SURE, MOST = 0.5, 20_000_000  # a share that is told; instructions that run without limit=
+SURE = 0.5
 TOTALS = {
     "instructions": "executed", "threads": "threads", "divergent": "divergent", "lsu_wavefronts": "wavefronts",
     "bank_conflicts": "conflicts", "global_sectors": "sectors", "global_lines": "lines", "l2_bytes": "l2_bytes",

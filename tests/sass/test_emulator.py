@@ -282,7 +282,7 @@ def test_a_ping_pong_product():
 
 @pytest.mark.full
 def test_a_backward_pass_that_spills():
-    """FlashAttention's, a thread a key with 256 numbers: L1 has all that is spilled, and it takes the data path."""
+    """FlashAttention's, a thread a key with 256 numbers: L1 has all that is spilled."""
     found = nd.profile(backward(queries=4, blocks=1), time=True)
     read = [one.number for one in found.run.listing if one.stem == "LDL"]
     counts = found.run.counts
