@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 SOLUTION = re.compile(r"^# %% (\w+)\n(.*?)(?=^# %% |\Z)", re.M | re.S)
 VERDICT = re.compile(r"(Still open|Not yet|Right) \((\w+)\)")
+SETTINGS = "nbgrader_config.py"
 SOLVED, UNSOLVED, UNTRIED = "solved", "not yet", "open"
 
 
@@ -51,8 +52,8 @@ def copy_lessons(directory, with_solutions=True, nbgrader=False):
     source, target = lessons_folder(), Path(directory)
     target.mkdir(parents=True, exist_ok=True)
     written, kept = [], []
-    if nbgrader and not (target / "nbgrader_config.py").exists():
-        (target / "nbgrader_config.py").write_text(NBGRADER)
+    if nbgrader and not (target / SETTINGS).exists():
+        (target / SETTINGS).write_text((source / SETTINGS).read_text())
     for lesson in sorted(source.glob("[0-9]*.py")):
         copy = target / (f"source/{lesson.stem}" if nbgrader else "") / f"{lesson.stem}.ipynb"
         if copy.exists():
@@ -70,20 +71,6 @@ def copy_lessons(directory, with_solutions=True, nbgrader=False):
     return written, kept
 
 
-# What else nbgrader does by default would put "YOUR CODE HERE" in place of a whole cell with holes.
-NBGRADER = '''"""Settings of nbgrader for these lessons."""
-
-c = get_config()  # noqa: F821  nbgrader's own
-c.CourseDirectory.course_id = "numba_deform"
-c.ExecutePreprocessor.timeout = 600  # seconds of a cell: checks run kernels on the CPU engine
-c.GenerateAssignment.preprocessors = [
-    f"nbgrader.preprocessors.{name}"
-    for name in (
-        "IncludeHeaderFooter", "LockCells", "ClearOutput", "CheckCellMetadata", "ComputeChecksums", "SaveCells",
-        "ClearHiddenTests", "ComputeChecksums", "CheckCellMetadata",
-    )
-]  # all but ClearSolutions: an exercise has holes already, and the first line of its function stays
-'''
 HIDDEN = "\n### BEGIN HIDDEN TESTS\nassert {0}.passed, {0}\n### END HIDDEN TESTS"
 POINTS = {"largest": 5, "doubled": 5}  # of the assignments; any other exercise has one
 
@@ -111,11 +98,8 @@ def _add_solutions(notebook, texts):
 
     for number, cell in reversed(list(enumerate(notebook.cells))):
         if text := texts.get(cell.metadata.get("exercise")):
-            notebook.cells.insert(number + 2, v4.new_markdown_cell(text, metadata=_slide("skip")))
-
-
-def _slide(kind):
-    return {"slideshow": {"slide_type": kind}}
+            skipped = {"slideshow": {"slide_type": "skip"}}
+            notebook.cells.insert(number + 2, v4.new_markdown_cell(text, metadata=skipped))
 
 
 def _slides_of(cell):
@@ -125,8 +109,9 @@ def _slides_of(cell):
     if cell.cell_type == "code":
         return [cell]
     parts = re.split(r"\n(?=#+ )", _links_of_copy(cell.source))
-    kinds = ["slide" if part.startswith("#") else "subslide" for part in parts]
-    return [v4.new_markdown_cell(part, metadata=_slide(kind)) for part, kind in zip(parts, kinds, strict=True)]
+    kinds = ({"slide_type": "slide" if part.startswith("#") else "subslide"} for part in parts)
+    pairs = zip(parts, kinds, strict=True)
+    return [v4.new_markdown_cell(part, metadata={"slideshow": kind}) for part, kind in pairs]
 
 
 def _links_of_copy(text):
