@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import operator
 import re
+import traceback
 import types as python
 import weakref
 from collections import defaultdict, deque
@@ -526,7 +527,8 @@ def _check_fields(found):
 
 def _words(error, lines):
     """What Numba says without the text that repeats the source, and the line it means."""
-    text = str(error) or f"{type(error).__name__} by Numba's {_innermost(error.__traceback__)}"
+    raiser = traceback.extract_tb(error.__traceback__)[-1].name
+    text = str(error) or f"{type(error).__name__} by Numba's {raiser}"
     # What is said of candidates may name places in functions of Numba's own, which have such numbers, too.
     own, *others = re.split(r"(?=There (?:are|is) \d+ candidate)", text, maxsplit=1)
     told = [re.findall(re.escape(FILE) + r'"?,? (?:\(|line )(\d+)', part) for part in (own, *others)]
@@ -536,13 +538,6 @@ def _words(error, lines):
     line = next((lines[n] for n in numbers if n in lines), None)
     text = without_source(text)
     return re.sub(re.escape(FILE) + r" \((\d+)\)", lambda m: f"line {lines.get(int(m[1]), '?')}", text), line
-
-
-def _innermost(trace):
-    """The name of the function that raised."""
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame.f_code.co_name
 
 
 def without_source(text):
@@ -562,9 +557,8 @@ def _places(trace):
 def places_of(trace):
     """(file, line) of all that Numba was at when it raised, the innermost first."""
     found = []
-    while trace is not None:
-        here = trace.tb_frame.f_locals
+    for frame, _ in traceback.walk_tb(trace):
+        here = frame.f_locals
         locs = [here.get("loc"), *(getattr(here.get(name), "loc", None) for name in ("inst", "self"))]
         found[:0] = [(loc.filename, loc.line) for loc in locs if hasattr(loc, "filename")]
-        trace = trace.tb_next
     return found

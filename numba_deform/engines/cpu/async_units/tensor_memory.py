@@ -177,10 +177,9 @@ class TensorMemory:
         if self.group[0] == group:
             return
         what = f"an instruction of cta_group::{group}, and one of cta_group::{self.group[0]} at "
-        fault = thread.fault(faults.BadTensorOperand, what + thread.at(self.group[1]))
-        fault.rule = "All tcgen05 instructions of a kernel have the same cta_group (PTX 9.7.16)."
-        fault.cure = f"Use cta_group::{self.group[0]} here as well, or the other everywhere."
-        raise fault
+        rule = "All tcgen05 instructions of a kernel have the same cta_group (PTX 9.7.16)."
+        cure = f"Use cta_group::{self.group[0]} here as well, or the other everywhere."
+        raise thread.fault(faults.BadTensorOperand, what + thread.at(self.group[1]), rule=rule, cure=cure)
 
     def _tell(self, thread):
         """What the first lane of a warp has stored for all of them, the others may read."""
@@ -360,11 +359,10 @@ class TensorMemory:
         if len(addresses) > 1 or lane not in starts:
             said = f"{len(addresses)} addresses" if len(addresses) > 1 else f"lane {lane}"
             what = f"{what} by warp {thread.warp} of {said}"
-            fault = thread.fault_at(faults.BadTensorOperand, what, site)
-            fault.rule = "Warp w of a block reaches lanes 32 (w % 4) to 32 (w % 4) + 31 of tensor memory, and "
-            fault.rule += "all its threads give one address (PTX 9.7.16)."
-            fault.cure = f"Here the address begins at lane {own}: add {own} << 16 to that of the columns."
-            raise fault
+            rule = "Warp w of a block reaches lanes 32 (w % 4) to 32 (w % 4) + 31 of tensor memory, and "
+            rule += "all its threads give one address (PTX 9.7.16)."
+            cure = f"Here the address begins at lane {own}: add {own} << 16 to that of the columns."
+            raise thread.fault_at(faults.BadTensorOperand, what, site, rule=rule, cure=cure)
         return lane, column
 
     def wait(self, thread, kind):

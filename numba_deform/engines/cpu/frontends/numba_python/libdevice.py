@@ -15,6 +15,8 @@ from numba.np.numpy_support import as_dtype
 
 from ...memory.scalars import Unsupported, wrap
 from ..math_functions import FUNCTIONS, brev, clz, popc
+from ..ptx.operations import prmt
+from ..ptx.semantics.integers import low24
 from ..rounding import directed, fma, rounded
 from .arithmetic import float32
 
@@ -48,14 +50,6 @@ def _conversion(source, target, mode):
 
 
 # --- one by one -----------------------------------------------------------------------------------
-def _bytes(x, y, selector):
-    both = (y & W32) << 32 | x & W32
-    pick = [selector >> 4 * i & 15 for i in range(4)]
-    values = [both >> 8 * (p & 7) & 255 for p in pick]
-    values = [255 * (v >> 7) if p & 8 else v for v, p in zip(values, pick, strict=True)]
-    return sum(v << 8 * i for i, v in enumerate(values))
-
-
 def _as(kind, other):
     return lambda x: other(np.array(x, kind).view(other)[()])
 
@@ -71,10 +65,6 @@ def _away(x):
     return whole + np.copysign(1.0, x) if abs(x - whole) >= 0.5 else whole
 
 
-def _low24(x):
-    return (x & 0xFFFFFF) - ((x & 0x800000) << 1)
-
-
 FLOATS = FUNCTIONS | {  # of float64, or float32 where the name ends in f
     "exp10": lambda x: np.power(10.0, x), "fmin": np.fmin, "fmax": np.fmax,
     "fdim": lambda x, y: np.nan if x != x or y != y else max(x - y, 0.0), "rint": np.rint,
@@ -87,13 +77,15 @@ FLOATS = FUNCTIONS | {  # of float64, or float32 where the name ends in f
     "frexp": lambda x: (np.frexp(x)[0], int(np.frexp(x)[1])),
 }  # fmt: skip
 OTHERS = {
-    "abs": abs, "llabs": abs, "brev": brev, "brevll": partial(brev, bits=64), "byte_perm": _bytes,
+    "abs": abs, "llabs": abs, "brev": brev, "brevll": partial(brev, bits=64),
+    "byte_perm": lambda x, y, select: prmt(x & W32, y & W32, select),
     "clz": clz, "clzll": partial(clz, bits=64), "popc": partial(popc, bits=32), "popcll": popc,
     "ffs": lambda x: (x & -x).bit_length(), "ffsll": lambda x: (x & -x).bit_length(),
     "max": max, "min": min, "llmax": max, "llmin": min,
     "umax": lambda x, y: max(x & W32, y & W32), "umin": lambda x, y: min(x & W32, y & W32),
     "ullmax": lambda x, y: max(x & W64, y & W64), "ullmin": lambda x, y: min(x & W64, y & W64),
-    "mul24": lambda x, y: _low24(x) * _low24(y), "umul24": lambda x, y: (x & 0xFFFFFF) * (y & 0xFFFFFF),
+    "mul24": lambda x, y: low24(x, True) * low24(y, True),
+    "umul24": lambda x, y: low24(x, False) * low24(y, False),
     "mulhi": lambda x, y: x * y >> 32, "umulhi": lambda x, y: (x & W32) * (y & W32) >> 32,
     "mul64hi": lambda x, y: x * y >> 64, "umul64hi": lambda x, y: (x & W64) * (y & W64) >> 64,
     "hadd": lambda x, y: x + y >> 1, "uhadd": lambda x, y: (x & W32) + (y & W32) >> 1,

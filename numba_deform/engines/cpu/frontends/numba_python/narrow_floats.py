@@ -95,7 +95,7 @@ def _conversion(name):
 # --- fp8: cuda_fp8.h ------------------------------------------------------------------------------
 E4M3, E5M2 = 0, 1  # of fp8_interpretation_t
 FP8 = {E4M3: ("e4m3", ml_dtypes.float8_e4m3fn), E5M2: ("e5m2", ml_dtypes.float8_e5m2)}
-NAN, INFINITE, UP = 0x7F, 0x7C, 2  # UP: cudaRoundPosInf
+NAN, UP = 0x7F, 2  # UP: cudaRoundPosInf
 
 
 def to_fp8(x, saturates, kind):
@@ -103,13 +103,9 @@ def to_fp8(x, saturates, kind):
     infinity, or NaN in E4M3, which has none."""
     name, dtype = FP8[int(kind)]
     near = rounding.rounded(x, name)
-    if near != near:
-        return NAN
-    if np.isinf(near):
-        if not saturates:
-            return (0x80 if x < 0 else 0) | (INFINITE if int(kind) == E5M2 else NAN)
+    if saturates and np.isinf(near):
         near = np.copysign(rounding.FORMATS[name].largest, near)
-    return int(dtype(near).view(np.uint8))
+    return NAN if near != near else int(dtype(near).view(np.uint8))
 
 
 def to_e8m0(x, saturates, rounding):
