@@ -5,7 +5,8 @@ import re
 import ml_dtypes
 import numpy as np
 
-from .operands import F32, I32, I64, REGISTER, U32, U64, Unknown
+from ..cpu.async_units.reductions import TAKEN, combine
+from .operands import I32, I64, REGISTER, U32, U64, Unknown
 from .table import row
 
 WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "U64": 8, "S64": 8, "F64": 8, "128": 16}
@@ -14,7 +15,6 @@ SPACES = {"LDG": "global", "STG": "global", "LD": "generic", "ST": "generic", "L
           "REDG": "global", "RED": "generic"}  # fmt: skip
 HINTS = "E CONSTANT STRONG WEAK GPU SM SYS CTA EF EL EN LU NA PRIVATE LTC64B LTC128B LTC256B MMIO"
 NUMBERS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64}
-TINY = np.finfo(F32).tiny
 VECTOR = re.compile(r"(BF16|F16|F32|F64)(?:x(\d))?$")
 
 
@@ -27,12 +27,12 @@ def width(one):
 
 
 def number_type(one):
-    """The type of what an atomic operation changes."""
+    """The type of what an atomic operation changes, as PTX names it."""
     for word in one.words:
         if m := VECTOR.match(word):
-            return NUMBERS[m[1]]
-    kinds = {"S32": I32, "S64": I64, "U64": U64, "64": U64}
-    return next((dtype for word, dtype in kinds.items() if word in one.words), U32)
+            return m[1].lower()
+    kinds = {"S32": "s32", "S64": "s64", "U64": "u64", "64": "u64"}
+    return next((kind for word, kind in kinds.items() if word in one.words), "u32")
 
 
 def register(text):
@@ -85,52 +85,21 @@ def store(one):
     return run
 
 
-CHANGES = {
-    "ADD": lambda old, new: old + new, "MIN": np.fmin, "MAX": np.fmax, "AND": lambda old, new: old & new,
-    "OR": lambda old, new: old | new, "XOR": lambda old, new: old ^ new, "EXCH": lambda old, new: new,
-    "INC": lambda old, most: np.where(old >= most, 0, old + old.dtype.type(1)),
-    "DEC": lambda old, most: np.where((old == 0) | (old > most), most, old - old.dtype.type(1)),
-}  # fmt: skip
+CHANGES = ("ADD", "MIN", "MAX", "AND", "OR", "XOR", "EXCH", "INC", "DEC")
 CHANGE_WORDS = ("RN FTZ U32 S32 64 U64 S64 F32 F64 F16 BF16 F16x2 F16x4 F16x8 BF16x2 BF16x4 BF16x8 F32x2 F32x4 "
                 f"32 POPC {' '.join(CHANGES)}")  # fmt: skip
 
 
-def change_of(one):
-    """A function (old bytes as words, new ones) -> what is written, of an operation on memory."""
+def change_of(one, kind=None):
+    """A function (old bytes, new ones) -> what is written, of an operation on memory; ``kind``: of the numbers,
+    if the instruction does not say it."""
     name = "ADD" if "POPC" in one.words else next((name for name in CHANGES if name in one.words), None)
-    if name is None:
+    kind, op, flush = kind or number_type(one), (name or "").lower(), "FTZ" in one.words
+    if name is None or kind not in TAKEN.get(op, (kind,)):
         raise Unknown(one.opcode)
-    dtype = number_type(one)
-    is_float = dtype in NUMBERS.values()
-    flushes = dtype is F32 and "FTZ" in one.words
-
-    def change(old, new):
-        with np.errstate(all="ignore"):
-            a, b = old.view(dtype), new.view(dtype)
-            if flushes:
-                a, b = flushed(a), flushed(b)
-            found = np.ascontiguousarray(CHANGES[name](a, b).astype(dtype))
-            if is_float and name != "EXCH":
-                found = edges(name, a, b, flushed(found) if flushes else found)
-            return found.view(old.dtype)
-
-    return change
-
-
-def flushed(values):
-    """Numbers of float32 with zeros for subnormals, of the same sign."""
-    return np.where(np.abs(values) < TINY, np.copysign(F32(0), values), values)
-
-
-def edges(name, a, b, found):
-    """Of two zeros -0 is less, and what is no number has all bits but the sign."""
-    if name in ("MIN", "MAX"):
-        sign = np.logical_or if name == "MIN" else np.logical_and
-        zero = np.where(sign(np.signbit(a), np.signbit(b)), -found.dtype.type(0), found.dtype.type(0))
-        found = np.where((a == 0) & (b == 0), zero, found)
-    bits = found.view(f"u{found.itemsize}")
-    none = (1 << 8 * found.itemsize - 1) - 1
-    return np.where(np.isnan(found), bits.dtype.type(none), bits).view(found.dtype)
+    if op == "exch":
+        return lambda old, new: new
+    return lambda old, new: combine(op, kind, bytes(old), bytes(new), flush)
 
 
 def atomic(one):
@@ -153,7 +122,7 @@ def atomic(one):
             theirs = [v[np.isin(numbers, chosen)] for v in values]
             for lane, place, *new in zip(chosen, places, *theirs, strict=True):
                 old[lane] = memory.read(place[None], size)[0]
-                memory.write(place[None], size, step(old[lane].copy(), *new)[None])
+                memory.write(place[None], size, np.frombuffer(bytes(step(old[lane], *new)), U32)[None])
             w.block.counts.access(one, "atomic", memory.kind, places, mask_of(chosen), size)
         if k is not None:
             w.r[k : k + count, lanes] = old[lanes].T

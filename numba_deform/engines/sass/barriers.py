@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..cpu.async_units.reductions import KINDS
 from .accesses import CHANGE_WORDS, HINTS, change_of, register, width, words_of
 from .operands import REGISTER, U32, U64, Unknown
 from .table import plain, row
@@ -220,13 +221,9 @@ def tensor_store(one):
 
 def _change_as(one, dtype):
     """The change of a tensor reduction, whose type is its map's."""
-    names = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "int32": "S32",
-             "int64": "S64", "uint32": "U32", "uint64": "U64"}  # fmt: skip
-    if dtype not in names:
+    if dtype not in KINDS:
         raise Unknown(f"{one.opcode} of {dtype}")
-    typed = type("Typed", (), {"words": one.words | {names[dtype]}, "opcode": one.opcode})
-    change = change_of(typed)
-    return lambda old, new: change(np.frombuffer(old, np.uint8), np.frombuffer(new, np.uint8)).tobytes()
+    return change_of(one, KINDS[dtype])
 
 
 def bulk_copy(one):

@@ -50,8 +50,9 @@ class Shared(Space):
     def put(self, offset, data, swizzle="none", change=None):
         """Write bytes as the copy engine does; ``change`` makes what is written of what is there and them."""
         places = self._at(offset, len(data), swizzle)
-        new = data if change is None else change(self.bytes[places].copy(), np.ascontiguousarray(data))
-        self.bytes[places] = new
+        if change is not None:
+            data = np.frombuffer(change(self.bytes[places], data), np.uint8)
+        self.bytes[places] = data
 
     def _at(self, offset, size, swizzle):
         """Where these bytes are, as an index."""
