@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 from base import load  # noqa: E402
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "sim" / "outside"), str(Path(__file__).parents[2] / "bench")]
-from other_kernels import backward  # noqa: E402
+from other_kernels import KERNELS, SMALL, backward  # noqa: E402
 from pingpong import pingpong  # noqa: E402
 
 VARIANTS = ("direct", "tile", "tma", "persistent", "roles-4-4", "window", "warp-specialized")
@@ -278,6 +278,13 @@ def test_a_ping_pong_product():
     assert found.totals["tma_requests"] == 2 * 4 * 4
     assert found.totals["global_sectors"] == 2 * 64 * 4 * 64 * 4 / 32  # a lane stores one word at a time
     assert found.time.reasons["barrier"] > 0.1 and found.time.reasons["mbarrier"] > 0.1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_that_the_model_was_not_made_with(name):
+    """At a small size, their results are those of NumPy."""
+    emulate(KERNELS[name](*SMALL[name]))
 
 
 @pytest.mark.full
