@@ -181,15 +181,17 @@ command(
 command(
     "new", "new:new", "no", "new my.py writes a pipeline to start from, for run, timeline, bench .. load=my.py",
     Key("file", TEXT, "the file to write; it may stand alone"),
-    Key("template", TEXT, "copy (default), reduction, product, attention, stencil, cluster"), first="file",
+    Key("template", TEXT, "copy (default), reduction, product, gemm, attention, stencil .."), first="file",
 )
 command(
     "lessons", "lessons:lessons", "no", "lessons DIR copies the lessons as notebooks, to work in",
-    Key("dir", TEXT, "the directory; it may stand alone"), first="dir",
+    Key("dir", TEXT, "the directory; it may stand alone"), Key("solutions", FLAG, "0 leaves them out"),
+    Key("nbgrader", FLAG, "for nbgrader: answers and locked tests, in source/LESSON"), first="dir",
 )  # fmt: skip
 command(
     "progress", "lessons:progress", "no", "progress DIR: which exercises of those copies are solved",
-    Key("dir", TEXT, "the directory; it may stand alone"), Key("json", FLAG, "as JSON"), first="dir",
+    Key("dir", TEXT, "the directory; it may stand alone"), Key("json", FLAG, "as JSON"),
+    Key("again", FLAG, "run each lesson anew with the answers, and believe no saved output"), first="dir",
 )  # fmt: skip
 command(
     "inspect", "tools:inspect", "no",

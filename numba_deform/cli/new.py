@@ -13,6 +13,7 @@ TEMPLATES = {  # name -> (its pipeline, what it is, parameters of a case that is
     "copy": ("copy", "a copy through a ring of stages, with one producer and one consumer", "steps=2"),
     "reduction": ("column_sums", "sums of columns: one warp asks for tiles, the others add them up", ""),
     "product": ("product", "a product of matrices on tensor cores, through a ring of stages", ""),
+    "gemm": ("gemm", "a persistent GEMM in bfloat16 by wgmma and clusters, stored by TMA", ""),
     "attention": ("attention", "FlashAttention's forward, by mma.sync or wgmma, in roles", ""),
     "stencil": ("stencil", "a stencil with a rim, for which blocks take tiles in turn", ""),
     "cluster": ("multicast", "a cluster whose blocks load every tile once, for all of them", ""),
