@@ -174,10 +174,16 @@ def test_a_barrier_with_a_trace_and_without():
     assert [code[number - 1].stem for number in waits] == ["BAR"]  # told where the warp goes on
 
 
-def test_clusters_have_no_predicted_time():
-    with pytest.raises(ValueError, match="transposed has clusters, whose time cannot be predicted"):
-        nd.profile(transposed, 2, [np.zeros((32, 32), np.float32)], cluster=2, time=True)
-    with pytest.raises(ValueError, match="multicast has clusters, whose time cannot be predicted"):
+@pytest.mark.full
+def test_predicted_time_of_a_cluster():
+    """Its blocks' SMs side by side: with two stages one waits less for the other."""
+    one, two = (nd.profile(multicast(stages=stages, steps=9), time=True) for stages in (1, 2))
+    assert one.time.cycles > 1.2 * two.time.cycles
+    assert one.time.reasons["mbarrier"] > two.time.reasons["mbarrier"]
+
+
+def test_clusters_have_no_timeline_of_the_model():
+    with pytest.raises(ValueError, match="multicast has clusters, of which the model draws no timeline"):
         nd.timeline(multicast(), engine="model")
 
 

@@ -13,6 +13,7 @@ from numba_deform.engines.sass.counters import L1
 from numba_deform.engines.sass.listing import Instruction, split
 from numba_deform.engines.sass.machine import ENOUGH, Machine
 from numba_deform.engines.sass.sm import Deadlock, Sm
+from numba_deform.engines.sass.sm import play as play_together
 from numba_deform.engines.sass.traces import Traced, Traces, Work
 from numba_deform.engines.sass.units import HOPPER, SMS, busy
 from numba_deform.measure import predict as predicting
@@ -322,6 +323,20 @@ def test_the_clock_is_read_by_warps_of_blocks():
 
 
 # --- blocks, and the whole grid ----------------------------------------------------------------------
+def test_sms_of_a_cluster_wait_for_each_other():
+    """Mutants: an SM goes on without what another gives; one that sleeps is not woken."""
+    listing = code("FADD R0, R0, R1 | 500", "SYNCS.ARRIVE RZ, [R0], R1", "SYNCS.TRYWAIT P0, [R0], R1",
+                   EXIT)  # fmt: skip
+    for givers in (0, 1):
+        there = token(1)
+        gives = [0, (1, work(gives=[(there, None)])), 3]
+        waits = [(2, work(waits=[there])), 3]
+        sms = [Sm(listing, L1(0), None, C) for _ in range(2)]
+        queues = [[[gives]], [[waits]]][:: -1 if givers else 1]
+        assert play_together(sms, queues, 1) == max(sm.ends[0] for sm in sms)
+        assert sms[0 if givers else 1].ends[0] == pytest.approx(500 + C.wake, abs=3)
+
+
 def test_blocks_take_turns():
     """As many at once as fit; the next begins when one ends. Mutants: all at once; ``start`` forgotten."""
     listing = code("FADD R0, R0, R1 | 100", EXIT)
