@@ -183,7 +183,8 @@ command(
 command(
     "lessons", "lessons:lessons", "no", "lessons DIR copies the lessons as notebooks, to work in",
     Key("dir", TEXT, "the directory; it may stand alone"), Key("solutions", FLAG, "0 leaves them out"),
-    Key("nbgrader", FLAG, "for nbgrader: answers and locked tests, in source/LESSON"), first="dir",
+    Key("nbgrader", FLAG, "for nbgrader: answers and locked tests, in source/LESSON"),
+    Key("language", one_of("zh"), "those that are there in Chinese, with the same code"), first="dir",
 )  # fmt: skip
 command(
     "progress", "lessons:progress", "no", "progress DIR: which exercises of those copies are solved",

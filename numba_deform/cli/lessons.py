@@ -20,7 +20,7 @@ def lessons(options):
     """Copy them; what is there already is kept."""
     directory = _directory(options, "lessons")
     shown, nbgrader = options.get("solutions", True), options.get("nbgrader", False)
-    written, kept = copying.copy_lessons(directory, shown, nbgrader)
+    written, kept = copying.copy_lessons(directory, shown, nbgrader, options.get("language"))
     say("written", ", ".join(path.name for path in written) or "nothing")
     if kept:
         say("kept", f"{', '.join(path.name for path in kept)}: they may hold answers")
