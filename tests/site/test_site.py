@@ -315,7 +315,7 @@ def test_one_click_where_the_repository_is_known():
 @pytest.mark.full
 @pytest.mark.parametrize("shown", [True, False])
 def test_solutions_may_be_withheld(shown, tmp_path):
-    """From a lesson's page, from what it can answer by itself, from the notebooks beside it, and their folder."""
+    """In a lesson's page, in what answers there, in the notebooks beside it, and in their folder."""
     pytest.importorskip("sphinx", reason="no Sphinx: pip install -e '.[site]'")
     code = """import lessons, repository, pathlib, types, sys
 folder = pathlib.Path(sys.argv[1])

@@ -280,7 +280,8 @@ def test_both_scripts_ask_the_same_question():
 
 # --- how a command is called ----------------------------------------------------------------------
 @pytest.mark.parametrize("words, first", [
-    ("help lessons", "numba-deform lessons DIR"),
+    ("help cache", "numba-deform cache ACTION"),
+    ("help lessons", "numba-deform lessons DIR key=value ...     or --key value"),
     ("help progress", "numba-deform progress DIR key=value ...     or --key value"),
     ("new --help", "numba-deform new FILE key=value ...     or --key value"),
     ("help bugs", "numba-deform bugs NAME key=value ...     or --key value"),

@@ -11,6 +11,7 @@ LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 SOLUTION = re.compile(r"^# %% (\w+)\n(.*?)(?=^# %% |\Z)", re.M | re.S)
 VERDICT = re.compile(r"(Still open|Not yet|Right) \((\w+)\)")
 KEY = re.compile(r"^<!-- (\w+) -->\n", re.M)  # of the English text whose translation follows
+SETTINGS = "nbgrader_config.py"
 SOLVED, UNSOLVED, UNTRIED = "solved", "not yet", "open"
 
 
@@ -68,8 +69,8 @@ def copy_lessons(directory, with_solutions=True, nbgrader=False, language=None):
         raise ValueError(f"there are no lessons in language={language}")
     target.mkdir(parents=True, exist_ok=True)
     written, kept = [], []
-    if nbgrader and not (target / "nbgrader_config.py").exists():
-        (target / "nbgrader_config.py").write_text(NBGRADER)
+    if nbgrader and not (target / SETTINGS).exists():
+        (target / SETTINGS).write_text((source / SETTINGS).read_text())
     for lesson in lessons:
         copy = target / (f"source/{lesson.stem}" if nbgrader else "") / f"{lesson.stem}.ipynb"
         if copy.exists():
@@ -88,20 +89,6 @@ def copy_lessons(directory, with_solutions=True, nbgrader=False, language=None):
     return written, kept
 
 
-# What else nbgrader does by default would put "YOUR CODE HERE" in place of a whole cell with holes.
-NBGRADER = '''"""Settings of nbgrader for these lessons."""
-
-c = get_config()  # noqa: F821  nbgrader's own
-c.CourseDirectory.course_id = "numba_deform"
-c.ExecutePreprocessor.timeout = 600  # seconds of a cell: checks run kernels on the CPU engine
-c.GenerateAssignment.preprocessors = [
-    f"nbgrader.preprocessors.{name}"
-    for name in (
-        "IncludeHeaderFooter", "LockCells", "ClearOutput", "CheckCellMetadata", "ComputeChecksums", "SaveCells",
-        "ClearHiddenTests", "ComputeChecksums", "CheckCellMetadata",
-    )
-]  # all but ClearSolutions: an exercise has holes already, and the first line of its function stays
-'''
 HIDDEN = "\n### BEGIN HIDDEN TESTS\nassert {0}.passed, {0}\n### END HIDDEN TESTS"
 POINTS = {"largest": 5, "doubled": 5}  # of the assignments; any other exercise has one
 

@@ -7,12 +7,12 @@ from collections import Counter
 from unittest import mock
 
 import numpy as np
-from numba import cuda, uint32, uint64
+from numba import cuda, uint32
 
 from ...compiler import kernel, u64
-from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
-from ...device.memory import global_at, shared_address
-from ...device.sync import fence_mbarrier_init
+from ...device import rings
+from ...device.layout import Array, Shared
+from ...device.memory import global_at
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from ...engines.cpu import SimFault, simulate
@@ -209,28 +209,24 @@ def parity(passes, use_parity):
 
 WORDS, THREADS = 64, 32
 BYTES = 4 * WORDS
-
-
 GIVES_UP = 200  # times at least, in the run that tells a patient wait from a long one
 
 
 def copy_with(wait):
     """A kernel (data, out) that copies 2 x 64 words, one after the other, with the reader's ``wait``."""
 
-    @kernel(threads=THREADS)
+    shared = Shared(tile=Array((2, WORDS), uint32, alignment=128), full=rings.Barrier())
+
+    @kernel(threads=THREADS, shared=shared)
     def copy(data: u64, out: uint32[:]):
-        tile = cuda.shared.array((2, WORDS), uint32, alignment=128)
-        bars = cuda.shared.array(1, uint64)
-        tiles, full, tid = shared_address(tile), shared_address(bars), cuda.threadIdx.x
-        if tid == 0:
-            mbarrier_init(full, 1)
-            fence_mbarrier_init()
-        cuda.syncthreads()
+        shared.init()
+        tile, full, tid = shared.tile.view(), shared.full, cuda.threadIdx.x
         for use in range(2):
             if tid == 0:
-                mbarrier_arrive_expect_tx(full, BYTES)
-                cp_async_bulk_load(tiles + BYTES * use, global_at(data, use, BYTES), BYTES, full)
-            wait(full, use)
+                full.expect(BYTES)
+                start = global_at(data, use, BYTES)
+                cp_async_bulk_load(shared.tile.at(use), start, BYTES, full.at())
+            wait(full.at(), use)
             for i in range(tid, WORDS, THREADS):
                 out[WORDS * use + i] = tile[use, i]
             cuda.syncwarp()

@@ -84,9 +84,7 @@ def use(answer):
             require(isinstance(got, tuple) and len(got) == 2, f"For tile {i} it returns {got!r}, and not two "
                     "numbers (stage, parity).")  # fmt: skip
             given = f"With stages={stages}, tile {i} gets stage {got[0]} and parity {got[1]}. "
-            require(
-                got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}."
-            )
+            require(got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}.")
             require(got[1] != i // stages, given + "Right, this is the lap around the ring. A wait names it by "
                     "its lowest bit only.")  # fmt: skip
             require(got[1] != i % 2, given + "This bit flips with every tile. A stage's barrier completes a "
@@ -97,9 +95,7 @@ def use(answer):
     return "The stage is the remainder, the lap is the quotient, and the parity is the lap's lowest bit."
 
 
-@exercise(
-    "A stage goes round in latency + work cycles. How many tiles can be worked on in that time?"
-)
+@exercise("A stage goes round in latency + work cycles. How many tiles can be worked on in that time?")
 def stages_needed(answer):
     """answer(latency, work) -> the smallest number of stages with which the warp never waits."""
     cases = ((600, 200), (600, 150), (610, 200), (100, 400), (1000, 90))
@@ -148,12 +144,7 @@ def shared_ring(build, engine=None):
     """build(stages) -> kernel(data, out) of two warps that share a ring."""
     data = tiles_of_data(words=2 * LANES * WORDS, seed=1)
     expected = np.concatenate([expected_sums(half) for half in np.split(data, 2, axis=1)])
-    for stages, landing, seed in (
-        (2, "late", 0),
-        (2, "random", 1),
-        (3, "earliest", 0),
-        (3, "random", 2),
-    ):
+    for stages, landing, seed in ((2, "late", 0), (2, "random", 1), (3, "earliest", 0), (3, "random", 2)):
         built = build(stages)
         try:
             sums(built, expected, data, engine="cpu", landing=landing, seed=seed)
@@ -238,9 +229,7 @@ def mend(kernel, engine=None):
                 "is right in the first schedule and wrong in others.")  # fmt: skip
     if engine == "gpu":
         require(np.array_equal(result(engine), weights @ data), "On the GPU the sum is wrong.")
-    return (
-        "Both faults are gone. Two stages work, and the barriers are what they always were."
-    )
+    return ("Both faults are gone. Two stages work, and the barriers are what they always were.")
 
 
 @exercise("An SM has 228 KB. Each block takes its ring and its barriers, and 1 KB for the system.")
