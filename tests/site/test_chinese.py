@@ -3,6 +3,7 @@
 import html
 import re
 import sys
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -106,6 +107,21 @@ def test_the_code_is_the_same(name):
     assert [c.source.strip() for c in plain.cells if c.cell_type == "code"] == [
         c.source for c in ours.cells if c.cell_type == "code"
     ]
+
+
+def test_a_lesson_is_read_in_one_language_at_a_time(tmp_path):
+    """So that its cells run once, in whichever comes first."""
+    fcntl = pytest.importorskip("fcntl")
+    app, now = SimpleNamespace(doctreedir=tmp_path), fcntl.LOCK_EX | fcntl.LOCK_NB
+    chinese.take_turn(app, "notebooks/02_barrier", None)
+    with open(tmp_path / "02_barrier.lock") as other:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, now)
+        chinese.end_turn()
+        fcntl.flock(other, now)
+    chinese.take_turn(app, "notebooks/zh/02_barrier", None)
+    chinese.take_turn(app, "notebooks/zh/glossary", None)  # it has no cells, and what was held is given back
+    assert chinese.turn == [] and not (tmp_path / "glossary.lock").exists()
 
 
 def test_words_around_the_texts_are_there():
