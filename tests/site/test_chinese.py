@@ -152,6 +152,7 @@ def test_the_notebooks(tmp_path, monkeypatch):
     copy_lessons(tmp_path)
     copy_lessons(tmp_path / "zh", language="zh")
     assert sorted(path.stem for path in (tmp_path / "zh").iterdir()) == LESSONS
+    assert "](02_barrier.ipynb)" in (tmp_path / "zh" / "01_boxes.ipynb").read_text()
     with pytest.raises(ValueError, match="no lessons in language=fr"):
         copy_lessons(tmp_path / "fr", language="fr")
     for name in LESSONS:
