@@ -24,6 +24,7 @@ WAITS = "*这一段的译文还没有跟上英文，请看[英文页面](/{})。
 HEADING = re.compile(r"(#+ .*\n)?")
 WORDS = {  # what pages and notebooks say around their texts
     "Download the notebook": "下载 notebook", "Open in Colab": "在 Colab 中打开",
+    "Open in Binder": "在 Binder 中打开", "Run in this page": "在本页运行",
     "Open in Codespaces": "在 Codespaces 中打开", "Show the imports": "显示 import",
     "What the check says before you begin": "动手之前，检查会说什么", "A solution of ": "参考解答：",
     "Some sliders have fewer values here than in the notebook.": "网页上有些滑块的取值比 notebook 里少。",
@@ -74,7 +75,9 @@ def lesson(name):
             cell.source = known.get(key(cell.source)) or waiting(cell.source, f"notebooks/{name}.py")
     source = [jupytext.writes(page, fmt="py:percent")]
     lessons.add_buttons(None, f"notebooks/{name}", source)
-    text = source[0].replace(f"/notebooks/{name}.ipynb", f"/notebooks/zh/{name}.ipynb")  # that Colab opens
+    for place in f"/notebooks/{name}", f"/lessons/{name}":  # what Colab and Binder open
+        source[0] = source[0].replace(f"{place}.ipynb", f"{place.replace(name, 'zh')}/{name}.ipynb")
+    text = source[0].replace('data-pyodide="../', 'data-pyodide="../../')
     return jupytext.writes(lessons.read(text), fmt="md:myst")
 
 

@@ -255,6 +255,8 @@ command(
     Key("out", TEXT, "the folder to write, default build/site/html"),
     Key("open", FLAG, "0 does not open it in a browser"),
     Key("links", FLAG, "also check its links to other places, which takes a network"),
+    Key("repository", TEXT, "its URL on GitHub, or owner/name: lessons open in Colab, Binder, Codespaces"),
+    Key("pyodide", TEXT, "a folder with Pyodide, for lessons in the page; else it comes from its own address"),
 )  # fmt: skip
 command(
     "cache", "cache:cache", "no",

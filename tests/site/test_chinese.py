@@ -126,7 +126,8 @@ def test_a_lesson_is_read_in_one_language_at_a_time(tmp_path):
 
 def test_words_around_the_texts_are_there():
     """What the pages say beside their texts is replaced, as long as it is said."""
-    places = [lessons.__file__, chinese.ROOT / "numba_deform" / "course" / "lessons" / "copying.py"]
+    package = chinese.ROOT / "numba_deform" / "course" / "lessons"
+    places = [lessons.__file__, lessons.run_here.__file__, package / "copying.py"]
     said = "".join(open(place).read() for place in places)
     assert [word for word in chinese.WORDS if word not in said] == []
     page = '<a href="x">Open in Colab</a> <summary>A solution of here</summary>'
@@ -165,4 +166,8 @@ def test_the_notebooks(tmp_path, monkeypatch):
                 for _, place in LINK.findall(re.sub(r"`[^`]*`", "", after.source)):
                     assert "://" in place or (tmp_path / "zh" / place).is_file(), place
     monkeypatch.setattr(lessons, "NAME", "some/name")
-    assert "/notebooks/zh/02_barrier.ipynb" in chinese.lesson("02_barrier")
+    monkeypatch.setattr(lessons.run_here, "FOLDER", "here")
+    page, name = chinese.lesson("02_barrier"), "02_barrier.ipynb"
+    for place in f"/notebooks/zh/{name}", f"/lessons/zh/{name}", '"../../in_browser/pyodide/"':
+        assert place in page
+    assert "language=zh" in (chinese.ROOT / ".binder" / "postBuild").read_text()
