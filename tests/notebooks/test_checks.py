@@ -192,6 +192,8 @@ RING = ("ring.acquire(ahead)", "ring.wait(now)", "ring.release(now)")
         ((*RING[:2], "ring.release(ahead)"), "Release the stage that was read, in the state `now`"),
         (("pass", RING[1], "cuda.syncthreads()"), "nobody arrives on the empty barriers"),
         ((RING[0], "if nd.lane() == 0: ring.wait(now)", RING[2]), "A wait of some threads says nothing"),
+        ((RING[0], "shared.ring.full.wait(now)", RING[2]), "A function stands before the dot"),
+        ((*RING[:2], "ring.release(now.stage)"), "functions take a state"),
         ((*RING[:2], AT_ONCE), "Acquire, expect, wait, release"),
     ],
 )
@@ -291,6 +293,9 @@ def predicted(operation, *state):
         # -- lesson 4
         (lesson4.stages_needed, [lambda latency, work: None], NONE),
         (lesson4.use, [lambda i, stages: None], NONE),
+        (lesson4.use, [lambda i, stages: (i % stages, i // stages & stages)], "That lap is number 1"),
+        (lesson4.shared_ring, [lambda stages: None], "end without a `return`"),
+        (lesson4.stages_needed, [eval("lambda a, b: math.ceil(a / b) + 1", {})], "Write `import math` above"),
         (lesson4.use, [lambda i, stages: [i % stages, i // stages % 2]], None),
         (lesson4.most_stages, [lambda size, blocks: (228 * KB // blocks - 1152.0) // (size + 64)], None),
         # -- lesson 5
@@ -390,6 +395,7 @@ DEBUGGING = "06_debugging", "import numpy", "STAGES, ITEMS", "LANES = 32", "POIN
 SYNC = "cuda.syncwarp()\n        state = ahead"
 LOOK = "nd.ld_acquire_cta_shared_b32(flag)"
 TENSOR = "11_tensor_cores", "import numpy", "def build_read", "def multiply"
+WHOLE = "10_adding", "import numpy"
 ROUNDED = "steps = (depth + DEPTH - 1) // DEPTH"
 ATTENTION = "13_flash_attention", "import numpy", "def build_product", "def to_powers"
 BOXES = "01_boxes", "import numpy", "BOX_BYTES ="
@@ -420,6 +426,7 @@ def half_of(cases):
             (ASK, "before anything has happened"),
             (PATIENT.replace("parity)", "0)"), "the same parity every time"),
             (f"while True:\n        if {ASK} != 0: break", None),
+            ("bar.wait(parity)", "A number has no operations behind a dot"),
             ("nd.mbarrier_wait(bar, parity)", None),
         )),
         (BARRIER, "arrivals", [("count = 5", "count = 128 / 32 + 1")], None),
@@ -470,6 +477,9 @@ def half_of(cases):
         *((STAGES, "mend", [(old, new)], words) for old, new, words in (
             (STORE, "    if lane == 0: " + STORE, "is each lane's own"),
             (STORE, STORE.replace("ahead.stage]", "1]"), "All weights go into one entry"),
+            (STORE, STORE.replace("ahead.stage]", "ahead]"), "A state is no index"),
+            (STORE, STORE.replace("meta[ahead.stage]", "meta"), "A number has no elements"),
+            ("shared=pair)\ndef mended", ")\ndef mended", "its decorator lacks the layout"),
             (STORE, STORE.replace("weights[i + 1]", "weights[i]"), "the weight of the one before it"),
             (MEET, MEET.replace("cuda.sync", "if lane == 0: cuda.sync"), "One lane alone"),
             (MEET, MEET.replace("cuda.syncwarp()", "nd.mbarrier_arrive(ring.full(now))"), "the "
@@ -494,6 +504,13 @@ def half_of(cases):
             (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty)"), "Call it"),
             (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty(state))"),
              "ring.release(state) has the fence"),
+        )),
+        # -- the assignment of lesson 10
+        *((WHOLE, "doubled", [(line, "")], words) for line, words in (
+            ("                ring.acquire(state)\n", "acquires a stage before it announces"),
+            ("                ring.wait(state)\n", "Who reads a stage waits"),
+            ("                    nd.cp_async_bulk_commit_group()\n", "commits that to a group, and waits"),
+            ("                    nd.cp_async_bulk_wait_group_read(0)\n", "a copy that leaves it, too"),
         )),
         # -- lesson 6
         *((DEBUGGING, "rounds", [("my_rounds = POINTS", f"my_rounds = {rounds}")], words) for rounds, words in (
@@ -618,5 +635,6 @@ def test_a_forgotten_decorator_is_named():
     ):
         assert verdict.kind == "wrong" and f"`{name}` is a plain Python function" in verdict.message, verdict
         assert cure in verdict.message
+    assert "`bare` is a function for kernels to call" in runs(nd.function(bare)).message
     verdict = runs(fails_otherwise)
     assert verdict.kind == "wrong" and "plain Python function" not in verdict.message

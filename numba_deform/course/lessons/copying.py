@@ -116,11 +116,8 @@ def _add_solutions(notebook, texts):
 
     for number, cell in reversed(list(enumerate(notebook.cells))):
         if text := texts.get(cell.metadata.get("exercise")):
-            notebook.cells.insert(number + 2, v4.new_markdown_cell(text, metadata=_slide("skip")))
-
-
-def _slide(kind):
-    return {"slideshow": {"slide_type": kind}}
+            skipped = {"slideshow": {"slide_type": "skip"}}
+            notebook.cells.insert(number + 2, v4.new_markdown_cell(text, metadata=skipped))
 
 
 def _slides_of(cell, texts):
@@ -130,8 +127,9 @@ def _slides_of(cell, texts):
     if cell.cell_type == "code":
         return [cell]
     parts = re.split(r"\n(?=#+ )", _links_of_copy(texts.get(key(cell.source), cell.source)))
-    kinds = ["slide" if part.startswith("#") else "subslide" for part in parts]
-    return [v4.new_markdown_cell(part, metadata=_slide(kind)) for part, kind in zip(parts, kinds, strict=True)]
+    kinds = ({"slide_type": "slide" if part.startswith("#") else "subslide"} for part in parts)
+    pairs = zip(parts, kinds, strict=True)
+    return [v4.new_markdown_cell(part, metadata={"slideshow": kind}) for part, kind in pairs]
 
 
 def _links_of_copy(text):

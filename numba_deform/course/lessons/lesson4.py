@@ -87,7 +87,8 @@ def use(answer):
             require(got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}.")
             require(got[1] != i // stages, given + "Right, this is the lap around the ring. A wait names it by "
                     "its lowest bit only.")  # fmt: skip
-            require(got[1] != i % 2, given + "This bit flips with every tile. A stage's barrier completes a "
+            by_tile = all(value_of(answer, n, stages)[1] == n % 2 for n in range(2 * stages))
+            require(not by_tile, given + "This bit flips with every tile. A stage's barrier completes a "
                     "phase once a lap, so the bit flips when the ring wraps.")  # fmt: skip
             require(got[1] != 1 - right[1] or i, given + "That is the other one: a fresh barrier is in phase "
                     "0, and the first tile completes phase 0.")  # fmt: skip

@@ -151,9 +151,8 @@ def _why_not_given_back(fault, built):
          "an arrival on *full*, as the producer's expect is. Consumers give a stage back on empty."),
         ((many or kind is faults.UnobservedPhase) and "release(" in source and "release(state)" not in source,
          "It gives back another stage than it has read. In which state has it waited?"),
-        (many and under_if(built, "ring.release", "lane", "consumer", "warp"), "Empty was "
-         "initialised for one arrival of each consumer warp. More than one lane of a warp comes through this "
-          "`if`."),
+        (many and under_if(built, "ring.release", "lane", "consumer", "warp"), "Empty was initialised for one "
+         "arrival of each consumer warp. More than one lane of a warp comes through this `if`."),
     )  # fmt: skip
 
 
