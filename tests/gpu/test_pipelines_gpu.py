@@ -38,8 +38,8 @@ def test_attention(hopper, options):
 
 
 OTHERS = [stencil(), stencil(height=100, width=200), multicast(), multicast(blocks=4), gemm(),
-          gemm(stages=1, cluster=1, clusters=3, columns=64, down=7), gemm(columns=256, groups=2, clusters=40,
-                                                                          down=16, across=9, steps=20)]  # fmt: skip
+          gemm(stages=1, cluster=1, clusters=3, columns=64, down=7),
+          gemm(columns=256, groups=2, clusters=40, down=16, across=9, steps=20)]  # fmt: skip
 
 
 @pytest.mark.parametrize("launch", OTHERS, ids=lambda launch: launch.title)

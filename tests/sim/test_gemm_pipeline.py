@@ -15,8 +15,8 @@ SMALL = {"columns": 64, "steps": 2, "stages": 2}
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"cluster": 1, "clusters": 2, "columns": 64, "down": 3, "stages": 2},
-    pytest.param({**SMALL, "stages": 1}, marks=pytest.mark.full),
+    {**SMALL, "steps": 3}, {**SMALL, "cluster": 1, "clusters": 2, "down": 3, "across": 1},
+    pytest.param({}, marks=pytest.mark.full), pytest.param({**SMALL, "stages": 1}, marks=pytest.mark.full),
     pytest.param({"columns": 256, "groups": 2, "across": 1, "steps": 4}, marks=pytest.mark.full),
     pytest.param({**SMALL, "cluster": 4, "clusters": 2, "down": 3, "across": 1}, marks=pytest.mark.full),
 ])  # fmt: skip
@@ -51,7 +51,7 @@ def test_planted(name, tmp_path):
     planted = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(planted)
     with pytest.raises(fault) as caught:
-        nd.simulate(planted.gemm(**SMALL), schedules=4)
+        nd.simulate(planted.gemm(**SMALL))
     assert type(caught.value) is fault and words in str(caught.value)
 
 
