@@ -49,10 +49,8 @@ def run_bench(options):
     of_each = len(entries) * (2 if counters else 1) + (len(peers) + 1 if gpu else 0)
     total, steps = bool(gpu) + len(workloads) * of_each, itertools.count()
     with counting(MODEL_SECONDS if model else _seconds(gpu, workloads)) as advance:
-        document = bench(
-            gpu, workloads, entries, peer_names=peers, profile=counters, model=model,
-            progress=lambda text: advance(next(steps), total, text), **_settings(options),
-        )  # fmt: skip
+        document = bench(gpu, workloads, entries, peer_names=peers, profile=counters, model=model,
+            progress=lambda text: advance(next(steps), total, text), **_settings(options))  # fmt: skip
     _show(document, options)
     return _status(document, ("variant",))
 
@@ -75,10 +73,8 @@ def _bench_gradients(options):
     of_each = 1 + len(entries) + (2 + len(peers) + 1 if gpu else 0)
     total, steps = bool(gpu) + len(workloads) * of_each, itertools.count()
     with counting(_seconds(gpu, workloads)) as advance:
-        document = bench_gradients(
-            gpu, workloads, entries, peer_names=peers, keep=_keep(options),
-            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options),
-        )  # fmt: skip
+        document = bench_gradients(gpu, workloads, entries, peer_names=peers, keep=_keep(options),
+            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options))  # fmt: skip
     _show(document, options)
     return _status(document, ("kernel", "operator"))
 
@@ -97,10 +93,8 @@ def _bench_training(options):
     dtypes = _listed(options.get("dtype", "")) or DTYPES
     total, steps = len(dtypes) * (3 + len(peers)), itertools.count()
     with counting(GPU_SECONDS) as advance:
-        document = bench_training(
-            gpu, dtypes, peers, keep=_keep(options),
-            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options),
-        )  # fmt: skip
+        document = bench_training(gpu, dtypes, peers, keep=_keep(options),
+            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options))  # fmt: skip
     _show(document, options)
     return _status(document, ("operator",))
 

@@ -1,6 +1,7 @@
 """``numba-deform site``: the site, built from the repository by Sphinx, and opened."""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "notebooks" / "site"
 READ = ROOT / "build" / "site" / "doctrees"  # what Sphinx has read
 NEEDED = ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "sphinx_design", "jupytext", "matplotlib")
+PLACES = {"repository": "GITHUB_REPOSITORY", "pyodide": "NUMBA_DEFORM_PYODIDE"}  # for SOURCES
 
 
 def site(options):
@@ -24,6 +26,7 @@ def site(options):
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"site needs {', '.join(missing)}: pip install -e '{ROOT}[site]'")
+    os.environ.update({PLACES[name]: options[name] for name in PLACES if name in options})
     say("building", "the lessons run, which takes minutes; after that, only what has changed does")
     target = Path(options.get("out", ROOT / "build" / "site" / "html")).resolve()
     links = _sphinx("linkcheck", target.parent / f"{target.name}-links") if options.get("links") else 0
