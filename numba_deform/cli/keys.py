@@ -110,13 +110,14 @@ SIMULATION = (Key("schedules", COUNT, "CPU engine: try that many orders of the t
 _SOME = Kind(f"one or more of {','.join(WAIVERS)}", lambda text: waivers(text.split(",")), names=tuple(WAIVERS))
 DRAWN_BY = one_of(*ENGINES, "model", "both")
 WAIVE = Key("waive", _SOME, "CPU engine: rules that may be broken, see bench/ENGINE.md")
+MODELLED = Key("gpu", one_of("h200", "h100"), "whose time is predicted, default h200")
 PROFILE = (Key("engine", one_of("cpu", "gpu", "both"), "cpu: run here, the default; gpu: by Nsight Compute"),
            Key("only", SOME_BLOCKS, "the blocks that run, or all; default: of a large grid one SM's"),
            Key("limit", COUNT, "instructions of warps that run at most, default 20000000"),
            Key("lines", COUNT, "lines of the table, default 25"),
            Key("sass", FLAG, "the instructions under each line"),
            Key("time", FLAG, "also the time that a model of an H200 predicts, and where warps wait"),
-           Key("out", TEXT, "the JSON file to write"))  # fmt: skip
+           MODELLED, Key("out", TEXT, "the JSON file to write"))  # fmt: skip
 COMPILED_FOR = (Key("dtype", DTYPE, "type of value, default float16"),
                 Key("location_dtype", DTYPE, "type of the locations, default float16"),
                 Key("channels", COUNT, "C, default 32"), Key("levels", COUNT, "L, default 4"),

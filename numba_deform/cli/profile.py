@@ -8,17 +8,18 @@ from rich.table import Table
 
 from ..engines.gpu.device import GpuMissing, find_gpu
 from ..engines.sass import ONE_SM, emulate
+from ..engines.sass.units import GPUS
 from ..measure import counters
 from ..measure.bench import Entry
 from ..measure.bench import task_of as task_of_entry
 from ..measure.case import Case
 from ..measure.pipelines import counters_task, launch_for
-from ..measure.predict import emulate_bound, predict, resident_blocks
-from ..measure.profile import MOST, NSIGHT, Profile
+from ..measure.predict import MOST, emulate_bound, predict, resident_blocks
+from ..measure.profile import NSIGHT, Profile
 from ..measure.profiled import profile_program
 from .commands import RIGHT
 from .inputs import choose_source, variant_options
-from .keys import PROFILE, UsageError, parse_pairs
+from .keys import PROFILE, UsageError, parse_pairs, refuse_keys
 from .output import console, lasting, say
 from .pipelines import introduce, options_of
 
@@ -40,7 +41,7 @@ def variant(pairs):
         samples = int(np.prod(case.arrays[2].shape))
         if run.ran == run.blocks:
             say("error", f"{case.error(out):.2e} against float64")
-        _print(Profile(chosen.name, run, {"sample": samples}, predict(run) if timed else None), options)
+        _print(Profile(chosen.name, run, {"sample": samples}, _predicted(run, options, own=True)), options)
     if _wants(options, "gpu"):
         entry = Entry(chosen.name, tuple(parameters.items()))
         if source.workload is None:
@@ -60,7 +61,7 @@ def pipeline(pairs):
         with lasting(None):
             run = emulate(launch, traced=_timed(options), **_part(options))
         items = {"byte": launch.bytes} if launch.bytes else {}
-        _print(Profile(launch.title, run, items, predict(run) if _timed(options) else None), options)
+        _print(Profile(launch.title, run, items, _predicted(run, options)), options)
     if _wants(options, "gpu"):
         _print_counters(lambda: counters_task(launch), options)
     return RIGHT
@@ -97,6 +98,13 @@ def _part(options):
 
 def _timed(options):
     return bool(options.get("time", False))
+
+
+def _predicted(run, options, own=False):
+    if not _timed(options):
+        refuse_keys(options, ["gpu"], "is of the predicted time; add time=1")
+        return None
+    return predict(run, GPUS[options.get("gpu", "h200")], own=own)
 
 
 def _print(profile, options):

@@ -62,7 +62,7 @@ class WarpProduct:
         if not isinstance(self.columns, int) or self.columns % 16 or not 16 <= self.columns <= 256:
             raise ValueError(f"columns={self.columns} of a WarpProduct must be a multiple of 16 from 16 to 256")
 
-    def functions(self):
+    def functions(self) -> Namespace:
         """The Namespace for kernels."""
         PAIRS, HELD = self.columns // 16, DEPTH // FRAGMENT
         _, pack, multiply = _kind(self)
@@ -128,7 +128,7 @@ class WarpgroupProduct:
         if self.columns not in (64, 128, 256):
             raise ValueError(f"columns={self.columns} of a WarpgroupProduct must be 64, 128 or 256")
 
-    def functions(self):
+    def functions(self) -> Namespace:
         """The Namespace for kernels."""
         STEPS = DEPTH // FRAGMENT
         LEADING = DEPTH * ROW_BYTES  # of a tile with rows along C's columns: where the next 64 of them begin

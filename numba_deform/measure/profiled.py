@@ -9,7 +9,8 @@ from ..engines.cpu.frontends.ptx.kernels import PtxKernel
 from ..engines.sass import ONE_SM, emulate
 from ..programs import program, ptx_program
 from ..programs.session import stand_ins
-from .profile import MOST, Profile
+from .predict import MOST
+from .profile import Profile
 
 
 class NotProfiled(ValueError):

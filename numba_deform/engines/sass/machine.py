@@ -133,8 +133,8 @@ class Block:
         if values is not None:
             words[numbers] = values
         for memory, places, chosen in self.resolved(w, space, addresses[numbers], numbers):
-            if memory.kind != "local":
-                self.counts.access(one, kind, memory.kind, places, mask_of(chosen), size)
+            counted = w.interleaved(places, chosen, size) if memory.kind == "local" else places
+            self.counts.access(one, kind, memory.kind, counted, mask_of(chosen), size)
             if values is None:
                 words[chosen] = memory.read(places, size)
             else:
