@@ -172,7 +172,7 @@ def _read(file):
 
 
 def _run_again(lesson, file):
-    """The cells of a lesson that has run with the answers in a notebook."""
+    """The cells of the checks of a lesson that has run with the answers in a notebook."""
     try:
         import jupytext
         from nbclient import NotebookClient
@@ -182,7 +182,8 @@ def _run_again(lesson, file):
     answers, notebook = dict(named), jupytext.read(lesson, fmt="py:percent")
     for cell in notebook.cells:
         cell.source = answers.get(cell.metadata.get("exercise", ""), cell.source)
-    return NotebookClient(notebook, timeout=600, allow_errors=True).execute().cells
+    ran = NotebookClient(notebook, timeout=600, interrupt_on_timeout=True, allow_errors=True).execute().cells
+    return [check for answer, check in itertools.pairwise(ran) if "exercise" in answer.metadata]
 
 
 def _verdicts_of(cells):
