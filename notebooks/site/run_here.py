@@ -1,7 +1,7 @@
 """A Sphinx extension: lessons whose cells run in the page, in the reader's browser, with nothing installed.
 
 Beside the pages lie ``in_browser/files.zip``, with this package and the Python of those that it imports, and
-what is in the folder in_browser. Pyodide, which is Python for browsers, with NumPy and matplotlib is 30 MB more:
+what is in the folder in_browser. Pyodide, Python for browsers, with NumPy and matplotlib is 30 MB more:
 from the folder NUMBA_DEFORM_PYODIDE (``numba-deform site pyodide=``), which becomes a part of the site, or else
 from its own public address, and the page says so."""
 
@@ -27,7 +27,7 @@ PACKAGES = (
     "array_api_compat", "cloudpickle", "itanium_demangler", "llvmlite", "markdown_it", "mdurl", "numba",
     "pebble", "platformdirs", "pygments", "rich",
 )  # fmt: skip
-LEFT_OUT = {"__pycache__", "tests", "testing"}  # folders of packages
+LEFT_OUT = {"__pycache__", "tests"}  # folders of packages
 KINDS = {".json", ".jpg", ".ptx", ".py", ".pyi"}
 
 
