@@ -160,9 +160,13 @@ def served(folder):
 BUTTONS = "import lessons; print(lessons.buttons('02_barrier', ''))"
 
 
-@pytest.mark.parametrize("url", ["owner/name", "https://github.com/owner/name", "https://github.com/owner/name.git"])
-def test_buttons_lead_to_files_that_are_there(url):
-    done = python(BUTTONS, GITHUB_REPOSITORY=url, GITHUB_SHA="abc")
+@pytest.mark.parametrize("url", ["owner/name", "https://github.com/owner/name/", "https://github.com/owner/name.git"])
+def test_a_repository_is_known_by_its_name_or_url(url):
+    assert python("import repository; print(repository.NAME)", GITHUB_REPOSITORY=url).stdout == "owner/name\n"
+
+
+def test_buttons_lead_to_files_that_are_there():
+    done = python(BUTTONS, GITHUB_REPOSITORY="https://github.com/owner/name", GITHUB_SHA="abc")
     links = re.findall(r'href="([^"]+)"', done.stdout)
     assert links == [
         "https://colab.research.google.com/github/owner/name/blob/gh-pages/notebooks/02_barrier.ipynb",
@@ -180,5 +184,5 @@ def test_buttons_lead_to_files_that_are_there(url):
 def test_a_place_that_is_none_is_refused(tmp_path):
     values = {"GITHUB_REPOSITORY": "https://example.org/name", "NUMBA_DEFORM_PYODIDE": str(tmp_path)}
     for name, value in values.items():
-        done = python(BUTTONS, **{name: value})
+        done = python("import run_here", **{name: value})
         assert done.returncode and "ConfigError" in done.stderr and f"={value} " in done.stderr

@@ -213,8 +213,9 @@ def test_the_first_pages_ring_needs_no_other_file():
 def test_the_ring_on_the_first_page(driver, folder):
     """It turns; without a line it stops, with what the engine says of the planted fault; put back, it turns."""
     open_page(driver, folder, "index")
-    files = "[...document.querySelectorAll('script[src], link[rel=stylesheet], img')].map(one => one.src || one.href)"
-    assert all(file.startswith(folder.as_uri()) for file in driver.execute_script(f"return {files}"))
+    files = """return [...document.querySelectorAll('script[src], link[rel=stylesheet], img')].map(
+        one => one.src || one.href);"""
+    assert all(file.startswith(folder.as_uri()) for file in driver.execute_script(files))
     code = """const ring = document.getElementById('ring').ring, seen = new Set();
         ring.run(false);
         if (arguments[0]) document.querySelector(`#ring [data-drop=${arguments[0]}]`).click();
