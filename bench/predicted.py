@@ -111,7 +111,7 @@ def predicted(row):
                          if batch % d == 0 and (samples / d <= MOST_SAMPLES or d == batch))  # fmt: skip
             case, bound = bound_of(row, parts) if parts > 1 else (case, bound)
         run, _ = emulate_bound(case, bound, timed=True)
-        found = predict(run, H100 if row["gpu"].startswith("H100") else HOPPER, repeats=parts)
+        found = predict(run, H100 if row["gpu"].startswith("H100") else HOPPER, repeats=parts, own=True)
     except Exception as error:
         return row | {"left_out": f"{type(error).__name__}: {error}"[:200]}
     return row | {

@@ -55,9 +55,9 @@ print(f"kernels run on: {engine}")
 # the phase of a parity is over. It can also read the pending count: an arrival returns a token, and
 # `mbarrier.pending_count` takes that number out of it. Nothing returns the other numbers.
 #
-# So here is a model in Python, `Barrier`, which counts by the same rules and remembers every step. (The tests
-# of this package compare it with the CPU engine's barrier.) Its phase is a counter that only grows. PTX
-# promises no such counter, only the parity.
+# So here is a model in Python, `Barrier`, which counts by the same rules and remembers every step. It has the
+# names that the barrier of lesson 1 has. (The tests of this package compare it with the CPU engine's barrier.)
+# Its phase is a counter that only grows. PTX promises no such counter, only the parity.
 #
 # The counts have limits. Arrivals are counted from 1 to 2²⁰ - 1, and the tx-count stays within ±(2²⁰ - 1). So
 # one phase cannot await a whole megabyte.
@@ -67,16 +67,16 @@ print(f"kernels run on: {engine}")
 
 # %%
 full = Barrier(1)
-full.arrive_expect_tx(6144)
+full.expect(6144)
 full.land(6144)
 full.picture("one load")
 
 # %% [markdown]
 # Read the picture column by column. `init` makes the barrier: phase 0, one arrival pending, no bytes
-# missing. `arrive.expect_tx` does two things: it adds 6144 to the tx-count, and it makes the pending
-# arrival. Now nothing is pending, but bytes are missing, so the phase goes on. When the bytes land, both
-# counts are zero, and **the phase completes by itself**. The next one begins at once: phase 1, and pending
-# is back at what is expected. Nobody resets anything.
+# missing. `expect` does two things: it adds 6144 to the tx-count, and then it makes the pending arrival. Now
+# nothing is pending, but bytes are missing, so the phase goes on. When the bytes land, both counts are zero,
+# and **the phase completes by itself**. The next one begins at once: phase 1, and pending is back at what is
+# expected. Nobody resets anything.
 #
 # That is the whole rule:
 #
@@ -88,20 +88,21 @@ full.picture("one load")
 # %%
 early = Barrier(1)
 early.land(64)
-early.arrive_expect_tx(64)
+early.expect(64)
 early.picture("bytes that land before they are expected")
 
 # %% [markdown]
 # This works because the arrival was still pending, and a phase cannot end while an arrival is pending. So a
 # thread has to announce its bytes *before or with* its arrival. Then the phase waits for them, however fast
-# the copies are. `arrive.expect_tx` does both in one instruction, in this order.
+# the copies are. `expect` does both in one instruction, in this order. (PTX's name says so:
+# `mbarrier.arrive.expect_tx`.)
 
 # %% [markdown]
 # ## Exercise 1: predict the states
 #
 # A barrier is initialised with 2. Then this happens, in this order:
 #
-# 1. thread 0: `arrive_expect_tx(512)`
+# 1. thread 0: `expect(512)`
 # 2. thread 1: `arrive()`
 # 3. 256 bytes land
 # 4. the other 256 bytes land
@@ -135,42 +136,51 @@ CHANNELS, BOX_W, BOX_H = 32, 4, 4
 BOX_NUMBERS = CHANNELS * BOX_W * BOX_H
 BOX_BYTES = 2 * BOX_NUMBERS
 THREADS = 32
-shared = nd.Shared(
-    tile=nd.Array((BOX_NUMBERS,), nd.float16, alignment=128), bar=nd.Array((1,), nd.uint64)
-)  # fmt: skip
 
 
-@nd.kernel(threads=THREADS, shared=shared)
-def load_box(
-    map: nd.u64, out: nd.float16[:],
-    count: nd.i32, arrive: nd.i32, expect: nd.i32, parity: nd.i32, again: nd.i32,
-):  # fmt: skip
-    tile, full, tid = shared.tile.view(), shared.bar.at(0), cuda.threadIdx.x
-    if tid == 0:
-        nd.mbarrier_init(full, count)
-        nd.fence_mbarrier_init()
+def build_load(count):
+    shared = nd.Shared(
+        tile=nd.Array((BOX_NUMBERS,), nd.float16, alignment=128), full=nd.Barrier(count)
+    )  # fmt: skip
+
+    @nd.kernel(threads=THREADS, shared=shared)
+    def load_box(
+        map: nd.u64, out: nd.float16[:], arrive: nd.i32, expect: nd.i32, parity: nd.i32, again: nd.i32,
+    ):  # fmt: skip
         nd.fence_proxy_tensormap_acquire_sys(map)
-    cuda.syncthreads()
-    if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, expect)
-        nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, 8, 4, full)
-        if again != 0:
-            nd.mbarrier_init(full, count)
-    elif tid < arrive:
-        nd.mbarrier_arrive(full)
-    nd.mbarrier_wait(full, parity)
-    for i in range(tid, BOX_NUMBERS, THREADS):
-        out[i] = tile[i]
+        shared.init()
+        tile, full, tid = shared.tile.view(), shared.full, cuda.threadIdx.x
+        if tid == 0:
+            full.expect(expect)
+            nd.cp_async_bulk_tensor_3d(shared.tile.at(0), map, 0, 8, 4, full.at())
+            if again != 0:
+                full.init()
+        elif tid < arrive:
+            full.arrive()
+        full.wait(parity)
+        for i in range(tid, BOX_NUMBERS, THREADS):
+            out[i] = tile[i]
+
+    return load_box
 
 
 # %% [markdown]
-# In lesson 1, an `nd.Barrier` did what is written out here. In this lesson a barrier is 8 bytes of shared
-# memory, and `full` is their address, for that is what these instructions take.
+# `full` is an `nd.Barrier`, and this is all that a kernel does with one. Each name stands for an instruction of
+# the GPU, which takes the barrier's address. The last column is the function that is this instruction alone:
 #
-# Two things must happen after `init`. `syncthreads` lets the *threads* see the new barrier. The *copy
-# engine* is not a thread and takes no part in `syncthreads`. For the copy engine there is
-# `fence_mbarrier_init`, the light fence that CUTLASS writes here. The examples in NVIDIA's Programming
-# Guide write the heavier `fence.proxy.async` (here `fence_proxy_async`). Either will do.
+# | | PTX | |
+# |---|---|---|
+# | `full.expect(n)` | `mbarrier.arrive.expect_tx` | `nd.mbarrier_arrive_expect_tx(full.at(), n)` |
+# | `full.arrive()` | `mbarrier.arrive` | `nd.mbarrier_arrive(full.at())` |
+# | `full.wait(p)` | `mbarrier.try_wait.parity` | `nd.mbarrier_try_wait_parity(full.at(), p)`, see exercise 3 |
+# | `full.at()` | the address of its 8 bytes | |
+#
+# You will meet the names of the second column in reports, in CUDA C++ and in machine code. We write the first.
+#
+# `shared.init` takes three steps. One thread initialises the barriers, by `mbarrier.init`. `syncthreads` lets
+# the *threads* see the new barrier. The *copy engine* is not a thread and takes no part in `syncthreads`. For
+# the copy engine there is `fence_mbarrier_init`, the light fence that CUTLASS writes here. The examples in
+# NVIDIA's Programming Guide write the heavier `fence.proxy.async` (here `fence_proxy_async`). Either will do.
 #
 # This time there are three arrivals: thread 0 with the bytes, and threads 1 and 2 without.
 
@@ -178,7 +188,7 @@ def load_box(
 features = lessons.feature_map(height=16, width=20, channels=CHANNELS)
 maps = nd.TensorMapArray([nd.TensorMap.of(features, box=(CHANNELS, BOX_W, BOX_H))])
 out = np.full(BOX_NUMBERS, np.nan, np.float16)
-print(lessons.run(load_box, 1, (maps, out, 3, 3, BOX_BYTES, 0, 0), engine=engine))
+print(lessons.run(build_load(3), 1, (maps, out, 3, BOX_BYTES, 0, 0), engine=engine))
 print("the right box:", np.array_equal(out.reshape(BOX_H, BOX_W, CHANNELS), features[4:8, 8:12]))
 
 # %% [markdown]
@@ -189,8 +199,8 @@ print("the right box:", np.array_equal(out.reshape(BOX_H, BOX_W, CHANNELS), feat
 # %%
 lessons.cpu_only("Watching a barrier")
 landings = ["late", "earliest"]
-right = (maps, out, 3, 3, BOX_BYTES, 0, 0)
-seen = {landing: watch(load_box, 1, right, landing=landing) for landing in landings}
+right = (maps, out, 3, BOX_BYTES, 0, 0)
+seen = {landing: watch(build_load(3), 1, right, landing=landing) for landing in landings}
 
 
 def look(landing, step):
@@ -200,8 +210,8 @@ def look(landing, step):
 lessons.slider(look, start={"step": 5}, landing=landings, step=range(6))
 
 # %% [markdown]
-# Step through both landings. `arrive_expect_tx` appears as the two steps that it is. The bytes may land
-# before the last arrival or after it. Both runs end in phase 1. That is the purpose of a barrier.
+# Step through both landings. `expect` appears as the two steps that it is. The bytes may land before the last
+# arrival or after it. Both runs end in phase 1. That is the purpose of a barrier.
 
 # %% [markdown]
 # ## Waiting for one bit
@@ -211,22 +221,22 @@ lessons.slider(look, start={"step": 5}, landing=landings, step=range(6))
 # same, you mean the current phase, and it is not over. If they differ, you mean the phase before, and it is
 # over.
 #
-# `mbarrier_test_wait_parity` asks without waiting. Here one thread asks both questions in each of four
-# phases, and ends each phase by its arrival:
+# The instruction `mbarrier_test_wait_parity` asks without waiting. It is seldom needed, so it has no short
+# name. Here one thread asks both questions in each of four phases, and ends each phase by its arrival:
 
 
 # %%
-alone = nd.Shared(bar=nd.Array((1,), nd.uint64))
+alone = nd.Shared(bar=nd.Barrier(1))
 
 
 @nd.kernel(threads=1, shared=alone)
 def ask(answers: nd.uint32[:, :]):
-    bar = alone.bar.at(0)
-    nd.mbarrier_init(bar, 1)
+    alone.init()
+    bar = alone.bar
     for phase in range(4):
         for parity in range(2):
-            answers[phase, parity] = nd.mbarrier_test_wait_parity(bar, parity)
-        nd.mbarrier_arrive(bar)
+            answers[phase, parity] = nd.mbarrier_test_wait_parity(bar.at(), parity)
+        bar.arrive()
 
 
 answers = np.zeros((4, 2), np.uint32)
@@ -237,8 +247,8 @@ pictures.numbers(
 
 # %% [markdown]
 # Look at the first row. A *fresh* barrier is in phase 0, and `wait(1)` passes at once: the phase before
-# phase 0, which never existed, counts as over. Every pipeline uses this. In lesson 5 a producer waits until
-# a stage is empty. At the start all stages are empty, and the producer asks with parity 1.
+# phase 0, which never existed, counts as over. Every pipeline uses this. In lesson 4 somebody waits
+# until a buffer is empty. At the start all are empty, and this wait must pass at once.
 
 # %% [markdown]
 # ## Exercise 2: the parity of a use
@@ -318,22 +328,17 @@ lessons.show_fault(lambda: lessons.run(bug.kernel(), 1, launch.args, engine="cpu
 # %%
 TILE_WORDS = 32
 TILE_BYTES = 4 * TILE_WORDS
-words = nd.Shared(
-    tile=nd.Array((TILE_WORDS,), nd.uint32, alignment=128), bar=nd.Array((1,), nd.uint64)
-)  # fmt: skip
+words = nd.Shared(tile=nd.Array((TILE_WORDS,), nd.uint32, alignment=128), full=nd.Barrier(1))
 
 
 @nd.kernel(threads=TILE_WORDS, shared=words)
 def hasty(data: nd.u64, out: nd.uint32[:]):
-    tile, full, tid = words.tile.view(), words.bar.at(0), cuda.threadIdx.x
+    words.init()
+    tile, full, tid = words.tile.view(), words.full, cuda.threadIdx.x
     if tid == 0:
-        nd.mbarrier_init(full, 1)
-        nd.fence_mbarrier_init()
-    cuda.syncthreads()
-    if tid == 0:
-        nd.mbarrier_arrive_expect_tx(full, TILE_BYTES)
-        nd.cp_async_bulk_load(words.tile.at(0), data, TILE_BYTES, full)
-    nd.mbarrier_try_wait_parity(full, 0)
+        full.expect(TILE_BYTES)
+        nd.cp_async_bulk_load(words.tile.at(0), data, TILE_BYTES, full.at())
+    nd.mbarrier_try_wait_parity(full.at(), 0)
     out[tid] = tile[tid]
 
 
@@ -350,12 +355,13 @@ lessons.show_fault(
 # %% [markdown]
 # ## Exercise 3: a patient wait
 #
-# Write the wait that all kernels of this package use. It returns when the phase of `parity` is over, and
-# not before, however often it has to ask. `bar` is an address, as `full` was above.
+# Write the wait that stands behind `full.wait`. It returns when the phase of `parity` is over, and not before,
+# however often it has to ask. `bar` is an address, what `full.at()` was above. `nd.function` makes a function
+# that kernels can call.
 
 
 # %% exercise="patient_wait"
-@cuda.jit(device=True)
+@nd.function
 def patient_wait(bar, parity):
     """Return when the phase of ``parity`` is over."""
     ...
@@ -380,21 +386,19 @@ check.patient_wait(patient_wait)
 
 # %%
 COUNT = 64
-turned = nd.Shared(numbers=nd.Array((COUNT,), nd.uint32), bar=nd.Array((1,), nd.uint64))
+turned = nd.Shared(numbers=nd.Array((COUNT,), nd.uint32), bar=nd.Barrier(COUNT))
 
 
 @nd.kernel(threads=COUNT, shared=turned)
 def reverse(out: nd.uint32[:], late: nd.i32):
-    numbers, bar, tid = turned.numbers.view(), turned.bar.at(0), cuda.threadIdx.x
-    if tid == 0:
-        nd.mbarrier_init(bar, COUNT)
-    cuda.syncthreads()
+    turned.init()
+    numbers, bar, tid = turned.numbers.view(), turned.bar, cuda.threadIdx.x
     if late == 0:
         numbers[tid] = tid
-    nd.mbarrier_arrive(bar)
+    bar.arrive()
     if late != 0:
         numbers[tid] = tid
-    nd.mbarrier_wait(bar, 0)
+    bar.wait(0)
     out[tid] = numbers[COUNT - 1 - tid]
 
 
@@ -412,7 +416,7 @@ lessons.show_fault(lambda: lessons.run(reverse, 1, (reversed_numbers, 1), engine
 # warp, the others need a `syncwarp` after it, or they wait themselves. A wait for a phase that is over
 # costs little, so in our kernels everybody who reads also waits.
 #
-# One operation orders nothing: `expect_tx` alone only counts. `arrive_expect_tx` releases, because it
+# One instruction orders nothing: PTX's `expect_tx` alone only counts. Our `expect` releases, because it
 # arrives.
 
 # %% [markdown]
@@ -425,34 +429,33 @@ lessons.show_fault(lambda: lessons.run(reverse, 1, (reversed_numbers, 1), engine
 
 
 # %%
-both = nd.Shared(
-    numbers=nd.Array((128,), nd.uint32), tile=nd.Array((TILE_WORDS,), nd.uint32, alignment=128),
-    bar=nd.Array((1,), nd.uint64),
-)  # fmt: skip
+def build_team(count):
+    shared = nd.Shared(
+        numbers=nd.Array((128,), nd.uint32), tile=nd.Array((TILE_WORDS,), nd.uint32, alignment=128),
+        full=nd.Barrier(count),
+    )  # fmt: skip
 
+    @nd.kernel(threads=160, shared=shared)
+    def team(data: nd.u64, out: nd.uint32[:]):
+        shared.init()
+        numbers, tile, full = shared.numbers.view(), shared.tile.view(), shared.full
+        tid = cuda.threadIdx.x
+        if tid == 128:
+            full.expect(TILE_BYTES)
+            nd.cp_async_bulk_load(shared.tile.at(0), data, TILE_BYTES, full.at())
+            full.wait(0)  # a block must not end before its copies
+        if tid < 128:
+            numbers[tid] = tid
+            cuda.syncwarp()
+            if tid % 32 == 0:
+                full.arrive()
+            full.wait(0)
+            total = numbers[127 - tid]
+            for i in range(TILE_WORDS):
+                total += tile[i]
+            out[tid] = total
 
-@nd.kernel(threads=160, shared=both)
-def team(data: nd.u64, out: nd.uint32[:], count: nd.i32):
-    numbers, tile, full = both.numbers.view(), both.tile.view(), both.bar.at(0)
-    tid = cuda.threadIdx.x
-    if tid == 0:
-        nd.mbarrier_init(full, count)
-        nd.fence_mbarrier_init()
-    cuda.syncthreads()
-    if tid == 128:
-        nd.mbarrier_arrive_expect_tx(full, TILE_BYTES)
-        nd.cp_async_bulk_load(both.tile.at(0), data, TILE_BYTES, full)
-        nd.mbarrier_wait(full, 0)  # a block must not end before its copies
-    if tid < 128:
-        numbers[tid] = tid
-        cuda.syncwarp()
-        if tid % 32 == 0:
-            nd.mbarrier_arrive(full)
-        nd.mbarrier_wait(full, 0)
-        total = numbers[127 - tid]
-        for i in range(TILE_WORDS):
-            total += tile[i]
-        out[tid] = total
+    return team
 
 
 # %% [markdown]
@@ -462,7 +465,7 @@ def team(data: nd.u64, out: nd.uint32[:], count: nd.i32):
 count = ...
 
 # %%
-check.arrivals(count, team)
+check.arrivals(count, build_team)
 
 # %% [markdown]
 # ## How to misuse it
@@ -485,7 +488,9 @@ MISUSE = {  # count, arrive, expect, parity, again
 }
 
 
-story = {how: watch(load_box, 1, (maps, out, *numbers)) for how, numbers in MISUSE.items()}
+story = {
+    how: watch(build_load(count), 1, (maps, out, *numbers)) for how, (count, *numbers) in MISUSE.items()
+}
 
 
 def misuse(how, step):
@@ -493,8 +498,9 @@ def misuse(how, step):
 
 
 def report(how):
-    arguments = (maps, out, *MISUSE[how])
-    return lessons.show_fault(lambda: lessons.run(load_box, 1, arguments, engine="cpu"))
+    count, *numbers = MISUSE[how]
+    arguments = (maps, out, *numbers)
+    return lessons.show_fault(lambda: lessons.run(build_load(count), 1, arguments, engine="cpu"))
 
 
 last = max(map(len, story.values())) - 1
@@ -568,7 +574,7 @@ check.diagnose(A=A, B=B, C=C)
 # ## What you know now
 #
 # - A phase is over when no arrival is pending and no byte is missing. The next one begins by itself.
-# - `arrive_expect_tx` announces bytes, then arrives.
+# - `expect` announces bytes, then arrives.
 # - A wait names the parity of a phase: use n waits for n & 1. A fresh barrier passes `wait(1)`.
 # - One bit distinguishes two phases, so nobody may be two phases behind.
 # - `try_wait` may give up. Ask again.

@@ -176,9 +176,6 @@ print("the first channels, in float64:", exact[:4].round(4))
 # It writes `float32(0.5)`, because a plain `0.5` is a float64, and would make all of it one.
 # `nd.function` makes it a function that kernels can call. `nd.lane()` is a thread's number in its warp.
 #
-# `full` is an `nd.Barrier`, as in lesson 1. Its `full.expect`, `full.arrive` and `full.wait` are lesson 2's
-# `mbarrier_arrive_expect_tx`, `mbarrier_arrive` and `mbarrier_wait`, without the address.
-#
 # A tile has 4 pixels of 32 channels of 2 bytes: 256 bytes. It arrives packed, pixel by pixel: top left, top
 # right, bottom left, bottom right, 64 bytes each.
 

@@ -26,22 +26,13 @@
 
 # %%
 import numpy as np
-from numba import cuda, uint32, uint64
+from numba import cuda, uint32
 
 import numba_deform as nd
 from numba_deform.course import bugs, lessons
 from numba_deform.course.lessons import lesson4 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.device.limits import limits_of
-from numba_deform.device.pipeline import (
-    Ring,
-    commit,
-    first_state,
-    full_barrier,
-    init_barriers,
-    make_advance,
-    wait,
-)
 from numba_deform.kernels.budget import Budget
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
@@ -61,77 +52,89 @@ print(f"kernels run on: {engine}")
 #
 # `work` stands for the interpolation: 192 steps over the words of a tile, each depending on the one before.
 #
-# The bookkeeping of barriers is always the same, so `device/pipeline.py` contains it. A `Ring` knows where
-# the full barriers lie, and where the empty ones do: those come later in this lesson, and until then it
-# gets 0. A *state* is a stage and a parity. It starts as `first_state()`. `commit` announces bytes on the
-# full barrier of the state's stage, `wait` waits for them, and `advance` returns the state of the next use.
-# With one stage, that is the same stage with the other parity.
+# A ring needs a barrier for each stage, and their bookkeeping is always the same. In `nd.Shared`, `nd.Barrier`
+# is a single barrier, and `nd.Ring` the barriers of all stages. Each stage has a *full* one, which counts
+# `full` arrivals, here that of lane 0. The second kind, *empty*, comes later in this lesson, and until then
+# there is none: `empty=0`. A *state* is a stage and a parity:
 #
-# Copies and barriers take *addresses*, so this lesson computes with them: `tiles` is where the first tile
-# lies in shared memory, and the next one begins `TILE_BYTES` further on. `nd.global_at(data, i, TILE_BYTES)`
-# is the address of tile `i` in global memory. (From lesson 5 on, `nd.Ring` and `nd.Array` do this for you.)
+# | | |
+# |---|---|
+# | `state = ring.start()` | the first stage, and the parity of its first use |
+# | `ring.expect(state, n)` | on the full barrier of the state's stage: one arrival, and `n` bytes to come |
+# | `ring.full(state)` | the address of that barrier, for a copy |
+# | `ring.wait(state)` | wait until the stage is full |
+# | `ring.release(state)` | the stage has been read, and may be overwritten |
+# | `state = ring.advance(state)` | the next use |
+#
+# `expect` and `wait` do what those of an `nd.Barrier` do. The state says which barrier is meant, and with
+# which parity. With one stage, `advance` returns the same stage with the other parity. `release` without
+# empty barriers is for one warp alone: its lanes wait for each other by a `syncwarp`. (Before it stands a
+# fence for the copy engine, so that loads which are under way do not return what it writes. Lesson 6 has its
+# rule.)
+#
+# `shared.tiles.at(stage)` is the address of a stage's tile, and `nd.global_at(data, i, TILE_BYTES)` that of
+# tile `i` in global memory.
 
 # %%
 LANES, TILES, WORDS, WORK = 32, 12, 8, 192
-TILE_WORDS = LANES * WORDS
-TILE_BYTES = 4 * TILE_WORDS
+TILE_BYTES = 4 * WORDS * LANES
 
 
-@cuda.jit(device=True, inline="always")
-def work(tile, lane, total):
-    """The words ``lane``, ``lane + 32``, .. of the tile at shared address ``tile``, over and over."""
+def layout(stages):
+    """A block's shared memory: a tile for each stage, and the barriers of the ring."""
+    return nd.Shared(
+        tiles=nd.Array((stages, WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=0),
+    )
+
+
+@nd.function
+def work(tiles, stage, first, total):
+    """The lane's words in a stage's rows from ``first`` on, over and over."""
     for k in range(WORK):
-        word = nd.ld_shared_b32(tile + 4 * (lane + k % WORDS * LANES))
-        total = total * 5 + word
+        total = total * 5 + tiles[stage, first + k % WORDS, nd.lane()]
     return total
 
 
-@cuda.jit(device=True, inline="always")
-def issue(ring, state, data, tiles, i):
-    """By one thread: ask for tile i, into the state's stage."""
-    commit(ring, state, TILE_BYTES)
-    to = tiles + TILE_BYTES * state.stage
-    start = nd.global_at(data, i, TILE_BYTES)
-    nd.cp_async_bulk_load(to, start, TILE_BYTES, full_barrier(ring, state))
+def make_issue(shared):
+    ring = shared.ring
+
+    @nd.function
+    def issue(data, state, i):
+        """By one thread: ask for tile i, into the state's stage."""
+        ring.expect(state, TILE_BYTES)
+        tile = nd.global_at(data, i, TILE_BYTES)
+        nd.cp_async_bulk_load(shared.tiles.at(state.stage), tile, TILE_BYTES, ring.full(state))
+
+    return issue
 
 
-@cuda.jit(device=True, inline="always")
-def release(ring, state):
-    """All lanes have read the stage: it may be overwritten."""
-    nd.fence_proxy_async()  # by the copy engine, too: loads that are under way do not return what it writes
-    cuda.syncwarp()
+single = layout(stages=1)
+ring, issue = single.ring, make_issue(single)
 
 
-advance = make_advance(1)
-
-
-@nd.kernel(threads=LANES)
+@nd.kernel(threads=LANES, shared=single)
 def one_stage(data: nd.u64, out: nd.uint32[:]):
-    tile = cuda.shared.array(TILE_WORDS, uint32, alignment=128)
-    bars = cuda.shared.array(1, uint64)
-    tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(bars), 0)
-    lane, total, state = cuda.threadIdx.x, uint32(0), first_state()
-    if lane == 0:
-        init_barriers(ring.full, 1, 1)
-        nd.fence_mbarrier_init()
-    cuda.syncwarp()
+    single.init()
+    tiles, lane, total = single.tiles.view(), nd.lane(), uint32(0)
+    state = ring.start()
     for i in range(TILES):
         if lane == 0:
-            issue(ring, state, data, tiles, i)
-        wait(ring, state)
-        total = work(tiles, lane, total)
-        release(ring, state)
-        state = advance(state)
+            issue(data, state, i)
+        ring.wait(state)
+        total = work(tiles, state.stage, 0, total)
+        ring.release(state)
+        state = ring.advance(state)
     out[lane] = total
 
 
 # %% [markdown]
 # `check.trace` runs the kernel, compares its sums, and records what the warp did when. For this it uses the
 # kernel's *traced form*, which the package makes from the source: before and after `issue`, `wait` and
-# `release`, lane 0 writes the clock to global memory. (The package finds the three functions by these
-# names.) On a GPU it is the clock of the SM. The CPU engine counts virtual cycles: each operation costs
-# what a table says, for instance 600 cycles for a copy's latency (`cycle_costs.py`). They predict
-# what overlaps with what. They do not predict milliseconds.
+# `release`, lane 0 writes the clock to global memory. (The package finds the three by these names.) On a GPU
+# it is the clock of the SM. The CPU engine counts virtual cycles: each operation costs what a table says, for
+# instance 600 cycles for a copy's latency, and one for reading an element of a tile (`cycle_costs.py`). They
+# predict what overlaps with what. They do not predict milliseconds.
 
 # %%
 alone = check.trace(one_stage, "one stage", engine)
@@ -159,38 +162,32 @@ pictures.timelines(alone)
 # before. That stage has just become free. The stage of tile `i` itself is full, and about to be read.
 #
 # There are two states now: `ahead` for the tile that is asked for next, and `now` for the tile that is read
-# next. Both start as `first_state()`, and `advance` moves each of them on.
+# next. Both start as `ring.start()`, and `ring.advance` moves each of them on.
 
 
 # %%
 def build_ring(stages):
-    STAGES, LEAD = stages, stages - 1
-    advance = make_advance(stages)
+    LEAD, shared = stages - 1, layout(stages)
+    ring, issue = shared.ring, make_issue(shared)
 
-    @nd.kernel(threads=LANES)
+    @nd.kernel(threads=LANES, shared=shared)
     def stages_of_a_warp(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
-        bars = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(bars), 0)
-        lane, total = cuda.threadIdx.x, uint32(0)
-        if lane == 0:
-            init_barriers(ring.full, STAGES, 1)
-            nd.fence_mbarrier_init()
-        cuda.syncwarp()
-        ahead = now = first_state()
+        shared.init()
+        tiles, lane, total = shared.tiles.view(), nd.lane(), uint32(0)
+        ahead = now = ring.start()
         for i in range(LEAD):  # prologue
             if lane == 0:
-                issue(ring, ahead, data, tiles, i)
-            ahead = advance(ahead)
+                issue(data, ahead, i)
+            ahead = ring.advance(ahead)
         for i in range(TILES):
             if i + LEAD < TILES:  # prefetch
                 if lane == 0:
-                    issue(ring, ahead, data, tiles, i + LEAD)
-                ahead = advance(ahead)
-            wait(ring, now)
-            total = work(tiles + TILE_BYTES * now.stage, lane, total)
-            release(ring, now)  # the next step may refill the stage
-            now = advance(now)
+                    issue(data, ahead, i + LEAD)
+                ahead = ring.advance(ahead)
+            ring.wait(now)
+            total = work(tiles, now.stage, 0, total)
+            ring.release(now)  # the next step may refill the stage
+            now = ring.advance(now)
         out[lane] = total
 
     return stages_of_a_warp
@@ -270,9 +267,9 @@ check.stages_needed(stages_needed)
 # %% [markdown]
 # ## One bit
 #
-# In lesson 2 a wait named a phase by its parity. In a ring, each stage's barrier completes one phase a lap.
-# So the parity is the same for all tiles of one lap, and it flips in the next. Here is a ring of three. The
-# numbers are the parities, and the odd laps are hatched:
+# In lesson 2 a wait named a phase by its parity. In a ring that is `state.parity`. Each stage's barrier
+# completes one phase a lap. So the parity is the same for all tiles of one lap, and it flips in the next. Here
+# is a ring of three. The numbers are the parities, and the odd laps are hatched:
 
 # %%
 laps = ["0  1  0  1  ", " 0  1  0  1 ", "  0  1  0  1"]  # of the three stages: a column is a tile
@@ -287,9 +284,9 @@ pictures.numbers(table, "the parity with which each tile is awaited", table == "
 pictures.barrier_states(
     [
         ("init(1)", 0, 1, 1, 0),
-        ("commit tile 0: one arrival, 1024 B to come", 0, 0, 1, 1024),
+        ("expect tile 0: one arrival, 1024 B to come", 0, 0, 1, 1024),
         ("tile 0 has landed: wait(0) passes", 1, 1, 1, 0),
-        ("commit tile 3", 1, 0, 1, 1024),
+        ("expect tile 3", 1, 0, 1, 1024),
         ("tile 3 has landed: wait(1) passes", 2, 1, 1, 0),
     ],
     "the full barrier of stage 0 in a ring of three",
@@ -298,7 +295,7 @@ pictures.barrier_states(
 # %% [markdown]
 # ## Exercise 2: stage and parity
 #
-# `advance` counts both. Write them as formulas.
+# `ring.advance` counts both. Write them as formulas.
 
 
 # %% exercise="use"
@@ -326,65 +323,54 @@ lessons.show_fault(lambda: lessons.run(stuck.kernel(), launch.grid, launch.args,
 # %% [markdown]
 # ## When several warps share the ring
 #
-# In our kernel a stage is free when all lanes of one warp have read it, and a `syncwarp` makes sure of
-# that. (The fence before it is for the copy engine, which does not wait behind a barrier of threads.
-# Lesson 6 has its rule, and lesson 11 what an H100 did without it.) Now let two warps share a tile, half
-# of it each, while thread 0 asks for the whole tile. It cannot know how far the other warp is. So each
-# stage gets a second barrier, **empty**. Every reader arrives on it (`release`), and whoever refills the
-# stage waits for it first (`acquire`).
+# In our kernel a stage is free when all lanes of one warp have read it, and the `syncwarp` in `release` makes
+# sure of that. (The fence before it is for the copy engine, which does not wait behind a barrier of threads.
+# Lesson 11 tells what an H100 did without it.) Now let two warps share a tile, half of it each, while thread
+# 0 asks for the whole tile. It cannot know how far the other warp is. So each stage gets a second barrier,
+# **empty**, which counts `empty` arrivals. Every reader arrives on it, and whoever refills the stage waits
+# for it first:
 #
 # | thread 0 | every thread |
 # |---|---|
-# | `acquire(ring, ahead)`: wait until the stage is empty | `wait(ring, now)`: wait until it is full |
-# | `commit`, and the copy (our `issue`) | work |
-# | `ahead = advance(ahead)` | `release(ring, now)`: one arrival on empty |
-# | | `now = advance(now)` |
+# | `ring.acquire(ahead)`: wait until the stage is empty | `ring.wait(now)`: wait until it is full |
+# | `ring.expect(ahead, n)`, and the copy | work |
+# | `ahead = ring.advance(ahead)` | `ring.release(now)`: the fence, and one arrival on empty |
+# | | `now = ring.advance(now)` |
 #
-# In the first lap nobody has released anything, and nobody needs to. `acquire` waits for the *opposite*
-# parity, which a fresh barrier passes at once. Lesson 5 looks at this more closely.
+# In the first lap nobody has released anything, and nobody needs to: there `acquire` passes at once. Lesson 5
+# asks with which parity it waits.
 #
 # ## Exercise 3: write the ring
 #
-# Three calls are missing. `acquire` and `release` now come from the package, and use the empty barriers.
-
-# %%
-from numba_deform.device.pipeline import acquire, release
+# Three calls are missing. The ring has empty barriers now, so it has `acquire`, and `release` arrives on them.
 
 
 # %% exercise="shared_ring"
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
                 ...  # the stage may still be in use
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
                 ...  # the tile may still be on its way
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
                 ...  # this thread has read the stage
-                now = advance(now)
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
@@ -419,34 +405,35 @@ check.shared_ring(build_shared, engine=engine)
 
 # %%
 STEPS, ROW_BYTES = 6, 4 * LANES
+pair = nd.Shared(
+    tile=nd.Array((2, LANES), nd.uint32, alignment=128), ring=nd.Ring(2, full=1, empty=0)
+)  # fmt: skip
+ring = pair.ring
 
 
-@nd.kernel(threads=LANES)
+@nd.kernel(threads=LANES, shared=pair)
 def two_stages(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
-    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
-    bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
+    pair.init()
+    tile, lane, total = pair.tile.view(), nd.lane(), uint32(0)
+    now = ring.start()
     if lane == 0:
-        init_barriers(full, 2, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
+        ring.expect(now, ROW_BYTES)
+        nd.cp_async_bulk_load(pair.tile.at(0), data, ROW_BYTES, ring.full(now))
     meta = cuda.local.array(2, uint32)  # an entry for each stage
     meta[0] = weights[0]
-    total = uint32(0)
     for i in range(STEPS):
-        ahead, stage = i + 1, i % 2
-        if ahead < STEPS:
+        ahead = ring.advance(now)
+        if i + 1 < STEPS:
             if lane == 0:
-                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
-                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
-                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
+                slot, row = pair.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+                ring.expect(ahead, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))
             copied = cuda.local.array(1, uint32)
-            copied[0] = weights[ahead]  # auto meta = point_meta[s];
-        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
-        total = total + meta[stage] * tile[stage, lane]
-        nd.fence_proxy_async()  # as in our `release`
+            copied[0] = weights[i + 1]  # auto meta = point_meta[s];
+        ring.wait(now)
+        total += meta[now.stage] * tile[now.stage, lane]
+        nd.fence_proxy_async()  # as in `ring.release`
+        now = ahead
     out[lane] = total
 
 
@@ -486,32 +473,29 @@ lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), eng
 
 
 # %% exercise="mend"
-@nd.kernel(threads=LANES)
+@nd.kernel(threads=LANES, shared=pair)
 def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
-    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
-    bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
+    pair.init()
+    tile, lane, total = pair.tile.view(), nd.lane(), uint32(0)
+    now = ring.start()
     if lane == 0:
-        init_barriers(full, 2, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
+        ring.expect(now, ROW_BYTES)
+        nd.cp_async_bulk_load(pair.tile.at(0), data, ROW_BYTES, ring.full(now))
     meta = cuda.local.array(2, uint32)  # an entry for each stage
     meta[0] = weights[0]
-    total = uint32(0)
     for i in range(STEPS):
-        ahead, stage = i + 1, i % 2
-        if ahead < STEPS:
+        ahead = ring.advance(now)
+        if i + 1 < STEPS:
             if lane == 0:
-                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
-                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
-                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
-            ...  # weights[ahead]: where does it belong?
-        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
-        total = total + meta[stage] * tile[stage, lane]
-        nd.fence_proxy_async()  # as in our `release`
+                slot, row = pair.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+                ring.expect(ahead, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))
+            ...  # weights[i + 1]: where does it belong?
+        ring.wait(now)
+        total += meta[now.stage] * tile[now.stage, lane]
+        nd.fence_proxy_async()  # as in `ring.release`
         ...  # what has to be true before the next step refills this stage?
+        now = ahead
     out[lane] = total
 
 
@@ -630,4 +614,4 @@ check.most_stages(most_stages)
 #
 # Our thread 0 had two jobs: it asked for tiles, and it computed. In [lesson 5](05_roles.py) different warps
 # do these jobs. You can now read [`kernels/tma.py`](../numba_deform/kernels/tma.py) and
-# [`device/pipeline.py`](../numba_deform/device/pipeline.py) from top to bottom.
+# [`device/pipeline.py`](../numba_deform/device/pipeline.py), of which `nd.Ring` is made, from top to bottom.

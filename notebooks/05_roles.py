@@ -47,11 +47,8 @@ print(f"kernels run on: {engine}")
 # A block has one producer warp and three consumer warps. A tile has 3 KB, one for each consumer. All warps
 # run the same kernel. `if warp == 0` sends them different ways, and they never meet again.
 #
-# Shared memory has names again. `nd.Shared` lays it out, as in lesson 3, and `nd.Ring` has the barriers of all
-# stages and the arithmetic of lesson 4: `ring.start`, `ring.advance`, `ring.acquire`, `ring.expect` (there it
-# was `commit`), `ring.wait`, `ring.release`. `shared.init` makes all barriers. Only a copy still takes
-# addresses: `shared.tiles.at(stage)` is that of a stage's tile, and `ring.full(state)` that of the barrier
-# which counts its bytes.
+# The ring is that of lesson 4, with empty barriers: `nd.Ring` in `nd.Shared`. Its full barrier counts one
+# arrival, that of the producer's `expect`, and its empty barrier those of the consumers' `release`.
 
 # %%
 LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64
@@ -87,8 +84,8 @@ def make_issue(shared):
     return issue
 
 
-def build_roles(stages):
-    shared = layout(stages, empty=CONSUMERS * LANES)  # every consumer thread
+def build_roles(stages, empty=CONSUMERS * LANES):  # every consumer thread
+    shared = layout(stages, empty)
     ring, issue = shared.ring, make_issue(shared)
 
     @nd.kernel(threads=THREADS, shared=shared)
@@ -206,16 +203,15 @@ check.counts(counts)
 
 # %%
 lessons.cpu_only("The report of a missing arrival")
-high = bugs.BUGS["count_too_high"]
-launch = high.arguments()
-lessons.show_fault(lambda: lessons.run(high.kernel(), launch.grid, launch.args, engine="cpu"))
+high = build_roles(2, empty=CONSUMERS * LANES + 1)
+lessons.show_fault(lambda: check.trace(high, "one arrival too many", "cpu"))
 
 # %% [markdown]
 # ## Exercise 2: the producer's parity
 #
 # Our kernel leaves parities to `acquire`. Without it the producer would call
 # `nd.mbarrier_wait(ring.empty(state), parity)`. Return that parity for each lap around the ring: 0, 1, 2,
-# and so on. The consumer's is `lap & 1`, as in lesson 4.
+# and so on.
 
 
 # %% exercise="producer_parity"

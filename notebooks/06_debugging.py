@@ -547,7 +547,8 @@ data, out = random_words(LANES, seed=6), poison(LANES)
 lessons.cpu_only("The rules of proxies")
 lessons.show_fault(lambda: lessons.run(add_one, 1, (data, out), engine="cpu"))
 
-# %% [markdown] The copy engine sees shared memory through another *proxy*: another path, with its own
+# %% [markdown]
+# The copy engine sees shared memory through another *proxy*: another path, with its own
 # order. `syncwarp` brings the lanes together, but it does not order the two paths. The copy engine may
 # still find the old contents. `fence.proxy.async` closes this gap. It does so in the other direction, too:
 # in the second pipeline it stands behind the reads, so that a load which is under way does not return the

@@ -203,6 +203,7 @@ from .device.im2col import cp_async_bulk_tensor_4d_im2col as cp_async_bulk_tenso
 from .device.im2col import cp_async_bulk_tensor_5d_im2col as cp_async_bulk_tensor_5d_im2col
 from .device.integer import div_u32 as div_u32
 from .device.integer import rem_u32 as rem_u32
+from .device.integer import tile_at as tile_at
 from .device.layout import Array as Array
 from .device.layout import Shared as Shared
 from .device.matrix import ldmatrix_x1 as ldmatrix_x1

@@ -23,12 +23,12 @@ project = html_title = "numba_deform"
 root_doc = "README"
 include_patterns = [
     "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "bench/*.md", "notebooks/README.md", "notebooks/[0-9]*.py",
-    "notebooks/a_model.py", "notebooks/site/*.md", "notebooks/site/intrinsics/*.md",
+    "notebooks/a_model.py", "notebooks/site/*.md", "notebooks/site/intrinsics/*.md", "notebooks/zh/*.md",
 ]  # fmt: skip
 exclude_patterns = ["notebooks/site/cards.md", "notebooks/site/contents.md"]  # parts of the first page
 extensions = [
     "myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design", "repository", "additions", "lessons",
-    "progress", "run_here",
+    "chinese", "progress", "run_here",
 ]  # fmt: skip
 add_module_names = False
 autodoc_typehints = "none"  # docstrings say what type anything is
@@ -40,7 +40,7 @@ nitpick_ignore_regex = [
 
 myst_enable_extensions = ["colon_fence", "attrs_inline"]
 myst_heading_anchors = 3
-nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
+nb_custom_formats = {".py": ["lessons.read", {}]}
 nb_execution_mode = "cache"
 # Outputs are kept by a lesson's text, and here by what it runs, too.
 OUTPUTS = ROOT / "build" / "site" / "cache"

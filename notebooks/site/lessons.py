@@ -7,11 +7,12 @@ where the lesson can run in the page that."""
 import re
 from pathlib import Path
 
+import jupytext
 import nbformat
 import quiz
 import run_here
 from docutils import nodes
-from repository import COMMIT, NAME, ROOT
+from repository import COMMIT, NAME, ROOT, SOLUTIONS
 
 from numba_deform.course.lessons.copying import copy_lessons, solutions
 
@@ -43,12 +44,13 @@ def add_answers(lesson, text):
     """The lesson's text. Exercises are marked, and what a check says to a hole is folded. Below come its
     question, where it is a short one, and its solution."""
     right, checks = solutions(lesson), re.search(r"import (\w+) as check", text)[1]
+    asked = quiz.QUESTIONS if SOLUTIONS else ()  # a question's answers are in its page
 
     def more(match):
         name, hole, check = match.groups()
-        below = [quiz.form(lesson, checks, name)] if name in quiz.QUESTIONS and "def " not in hole else []
-        below = "\n\n".join([*below, right[name]]).splitlines()
-        below = "\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in below), "", ""])
+        below = [quiz.form(lesson, checks, name)] if name in asked and "def " not in hole else []
+        below = "\n\n".join([*below, *[right[name]] * SOLUTIONS]).splitlines()
+        below = "\n".join(["# %% [markdown]" * SOLUTIONS, *(f"# {line}".rstrip() for line in below), "", ""])
         folded = f'tags=["hide-output"] mystnb={{"code_prompt_show": "{BEFORE}"}}'
         return f'# %% exercise="{name}" tags=["exercise"]\n{hole}# %% {folded}\n{check}{below}'
 
@@ -80,7 +82,7 @@ FIRST_PICTURE = re.compile(r'<div class="frames-picture".*?</svg>\s*</div>', re.
 def add_opening(app, doctree):
     """Sphinx's event doctree-read: below a lesson's buttons its first picture once more, and a question."""
     folder, _, name = app.env.docname.rpartition("/")
-    question = OPENINGS.get(name.partition("_")[2]) if folder == "notebooks" else None
+    question = OPENINGS.get(name.partition("_")[2]) if folder in ("notebooks", "notebooks/zh") else None
     drawn = (FIRST_PICTURE.search(node.astext()) for node in doctree.findall(nodes.raw))
     picture = next(filter(None, drawn), None)
     button = next((node for node in doctree.findall(nodes.raw) if "open-lesson" in node.astext()), None)
@@ -99,6 +101,15 @@ def add_buttons(app, docname, source):
         source[0] = add_answers(name, text)
 
 
+def read(text):
+    """The notebook that a lesson's text is. Blank lines around its cells leave no trace in it."""
+    notebook = jupytext.reads(text, fmt="py:percent")
+    for cell in notebook.cells:
+        cell.source = cell.source.strip("\n")
+        cell.metadata.pop("lines_to_next_cell", None)
+    return notebook
+
+
 def install_cell():
     """The first cell of a published notebook: a fresh machine has nothing of the package."""
     place = f"git+https://github.com/{NAME}@{COMMIT}" if NAME else ROOT.as_uri()
@@ -112,13 +123,14 @@ def write(app, error):
     folder = Path(app.outdir) / "notebooks"
     for old in folder.glob("*.ipynb"):
         old.unlink()
-    for path in copy_lessons(folder)[0]:
+    for path in copy_lessons(folder, SOLUTIONS)[0]:
         notebook = nbformat.read(path, as_version=4)
         notebook.cells.insert(0, install_cell())
         nbformat.write(notebook, path)
 
 
 def setup(app):
+    app.add_config_value("with_solutions", SOLUTIONS, "env")  # after a change of it all pages are read again
     app.connect("source-read", add_buttons)
     app.connect("doctree-read", add_opening)
     app.connect("build-finished", write)

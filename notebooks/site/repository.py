@@ -29,7 +29,8 @@ if not NAMED:
     raise ConfigError(f"repository={URL} is neither https://github.com/OWNER/NAME nor OWNER/NAME")
 NAME = NAMED[2] or ""  # owner/name
 COMMIT = os.environ.get("GITHUB_SHA", "HEAD")
-HIDDEN = ("__pycache__", ".ipynb_checkpoints")
+SOLUTIONS = os.environ.get("NUMBA_DEFORM_SOLUTIONS", "1") != "0"  # whether the site shows them
+HIDDEN = ("__pycache__", ".ipynb_checkpoints") + ("solutions",) * (not SOLUTIONS)
 
 
 def digest(*folders):
@@ -107,7 +108,9 @@ def write(app, error):
         made.add(place)
         path, page = ROOT / place, Path(app.outdir) / f"{page_of(place)}.html"
         page.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
+        if set(HIDDEN) & set(Path(place).parts):
+            page.write_text("<!doctype html><title>Solutions</title>The solutions are not part of this site.")
+        elif path.is_dir():
             left |= {entry.relative_to(ROOT).as_posix() for entry in shown(path)}
             page.write_text(folder_page(path, place))
         elif not page.exists() or page.stat().st_mtime < path.stat().st_mtime:

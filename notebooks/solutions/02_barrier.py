@@ -93,27 +93,27 @@ def use_parity(use):
 
 
 # %% patient_wait
-@cuda.jit(device=True)
+@nd.function
 def patient_wait(bar, parity):
     while nd.mbarrier_try_wait_parity(bar, parity) == 0:
         pass
 
 
 # %% patient_wait wrong: Ask again until it says 1
-@cuda.jit(device=True)
+@nd.function
 def patient_wait(bar, parity):
     nd.mbarrier_try_wait_parity(bar, parity)
 
 
 # %% patient_wait wrong: Loop while it is 0
-@cuda.jit(device=True)
+@nd.function
 def patient_wait(bar, parity):
     while nd.mbarrier_try_wait_parity(bar, parity) == 1:
         pass
 
 
 # %% patient_wait wrong: there is no limit
-@cuda.jit(device=True)
+@nd.function
 def patient_wait(bar, parity):
     for _ in range(100):
         if nd.mbarrier_try_wait_parity(bar, parity):
@@ -121,7 +121,7 @@ def patient_wait(bar, parity):
 
 
 # %% patient_wait wrong: asks for the same parity every time
-@cuda.jit(device=True)
+@nd.function
 def patient_wait(bar, parity):
     while nd.mbarrier_try_wait_parity(bar, 0) == 0:
         pass

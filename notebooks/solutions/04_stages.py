@@ -90,38 +90,30 @@ def use(i, stages):
 
 # %% shared_ring
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
-                acquire(ring, ahead)
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                ring.acquire(ahead)
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
-                wait(ring, now)
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
-                release(ring, now)
-                now = advance(now)
+                ring.wait(now)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
+                ring.release(now)
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
@@ -129,38 +121,30 @@ def build_shared(stages):
 
 # %% shared_ring wrong: it has to acquire it first
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
                 pass
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
-                wait(ring, now)
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
-                release(ring, now)
-                now = advance(now)
+                ring.wait(now)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
+                ring.release(now)
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
@@ -168,38 +152,31 @@ def build_shared(stages):
 
 # %% shared_ring wrong: after its last read
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
-                acquire(ring, ahead)
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                ring.acquire(ahead)
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
-                wait(ring, now)
-                release(ring, now)
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
-                now = advance(now)
+                ring.wait(now)
+                ring.release(now)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
+                pass
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
@@ -207,39 +184,31 @@ def build_shared(stages):
 
 # %% shared_ring wrong: expects an arrival of each of the 64
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
-                acquire(ring, ahead)
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                ring.acquire(ahead)
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
-                wait(ring, now)
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
-                if lane == 0:
-                    release(ring, now)
-                now = advance(now)
+                ring.wait(now)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
+                if nd.lane() == 0:
+                    ring.release(now)
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
@@ -247,38 +216,30 @@ def build_shared(stages):
 
 # %% shared_ring wrong: Nobody may read a tile before
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
-                acquire(ring, ahead)
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                ring.acquire(ahead)
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
                 pass
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
-                release(ring, now)
-                now = advance(now)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
+                ring.release(now)
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
@@ -286,38 +247,30 @@ def build_shared(stages):
 
 # %% shared_ring wrong: for an *empty* stage only
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
-                wait(ring, ahead)
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                ring.wait(ahead)
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
-                wait(ring, now)
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
-                release(ring, now)
-                now = advance(now)
+                ring.wait(now)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
+                ring.release(now)
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
@@ -325,38 +278,30 @@ def build_shared(stages):
 
 # %% shared_ring wrong: in the state `ahead`
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
-                acquire(ring, now)
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                ring.acquire(now)
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
-                wait(ring, now)
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
-                release(ring, now)
-                now = advance(now)
+                ring.wait(now)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
+                ring.release(now)
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
@@ -364,38 +309,30 @@ def build_shared(stages):
 
 # %% shared_ring wrong: Release the stage that was read
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
-                acquire(ring, ahead)
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                ring.acquire(ahead)
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
-                wait(ring, now)
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
-                release(ring, ahead)
-                now = advance(now)
+                ring.wait(now)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
+                ring.release(ahead)
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
@@ -403,222 +340,196 @@ def build_shared(stages):
 
 # %% shared_ring wrong: nobody arrives on the empty barriers
 def build_shared(stages):
-    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
-    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
-    advance = make_advance(stages)
+    LEAD, THREADS, BYTES = stages - 1, 2 * LANES, 2 * TILE_BYTES
+    shared = nd.Shared(
+        tiles=nd.Array((stages, 2 * WORDS, LANES), nd.uint32, alignment=128),
+        ring=nd.Ring(stages, full=1, empty=THREADS),
+    )
+    ring = shared.ring
 
-    @nd.kernel(threads=THREADS)
+    @nd.kernel(threads=THREADS, shared=shared)
     def stages_of_a_block(data: nd.u64, out: nd.uint32[:]):
-        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
-        full = cuda.shared.array(STAGES, uint64)
-        empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
-        tid, total = cuda.threadIdx.x, uint32(0)
-        warp, lane = tid // LANES, tid % LANES
-        if tid == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, THREADS)
-            nd.fence_mbarrier_init()
-        cuda.syncthreads()
-        ahead = now = first_state()
+        shared.init()
+        tiles, tid, total = shared.tiles.view(), cuda.threadIdx.x, uint32(0)
+        ahead = now = ring.start()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
             if tid == 0 and i + LEAD < TILES:
-                commit(ring, ahead, BYTES)
-                to = tiles + BYTES * ahead.stage
-                start = nd.global_at(data, i + LEAD, BYTES)
-                nd.cp_async_bulk_load(to, start, BYTES, full_barrier(ring, ahead))
-                ahead = advance(ahead)
+                pass
+                ring.expect(ahead, BYTES)
+                slot, tile = shared.tiles.at(ahead.stage), nd.global_at(data, i + LEAD, BYTES)
+                nd.cp_async_bulk_load(slot, tile, BYTES, ring.full(ahead))
+                ahead = ring.advance(ahead)
             if i >= 0:
-                wait(ring, now)
-                half = tiles + BYTES * now.stage + TILE_BYTES * warp
-                total = work(half, lane, total)
+                ring.wait(now)
+                total = work(tiles, now.stage, WORDS * nd.warp(), total)
                 cuda.syncthreads()
-                now = advance(now)
+                now = ring.advance(now)
         out[tid] = total
 
     return stages_of_a_block
 
 
 # %% mend
-@nd.kernel(threads=LANES)
+@nd.kernel(threads=LANES, shared=pair)
 def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
-    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
-    bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
+    pair.init()
+    tile, lane, total = pair.tile.view(), nd.lane(), uint32(0)
+    now = ring.start()
     if lane == 0:
-        init_barriers(full, 2, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
+        ring.expect(now, ROW_BYTES)
+        nd.cp_async_bulk_load(pair.tile.at(0), data, ROW_BYTES, ring.full(now))
     meta = cuda.local.array(2, uint32)  # an entry for each stage
     meta[0] = weights[0]
-    total = uint32(0)
     for i in range(STEPS):
-        ahead, stage = i + 1, i % 2
-        if ahead < STEPS:
+        ahead = ring.advance(now)
+        if i + 1 < STEPS:
             if lane == 0:
-                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
-                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
-                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
-            meta[ahead % 2] = weights[ahead]
-        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
-        total = total + meta[stage] * tile[stage, lane]
-        nd.fence_proxy_async()  # as in our `release`
+                slot, row = pair.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+                ring.expect(ahead, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))
+            meta[ahead.stage] = weights[i + 1]
+        ring.wait(now)
+        total += meta[now.stage] * tile[now.stage, lane]
+        nd.fence_proxy_async()  # as in `ring.release`
         cuda.syncwarp()
+        now = ahead
     out[lane] = total
 
 
 # %% mend wrong: the other shows
-@nd.kernel(threads=LANES)
+@nd.kernel(threads=LANES, shared=pair)
 def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
-    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
-    bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
+    pair.init()
+    tile, lane, total = pair.tile.view(), nd.lane(), uint32(0)
+    now = ring.start()
     if lane == 0:
-        init_barriers(full, 2, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
+        ring.expect(now, ROW_BYTES)
+        nd.cp_async_bulk_load(pair.tile.at(0), data, ROW_BYTES, ring.full(now))
     meta = cuda.local.array(2, uint32)  # an entry for each stage
     meta[0] = weights[0]
-    total = uint32(0)
     for i in range(STEPS):
-        ahead, stage = i + 1, i % 2
-        if ahead < STEPS:
+        ahead = ring.advance(now)
+        if i + 1 < STEPS:
             if lane == 0:
-                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
-                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
-                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
-            meta[ahead % 2] = weights[ahead]
-        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
-        total = total + meta[stage] * tile[stage, lane]
-        nd.fence_proxy_async()  # as in our `release`
-        pass
+                slot, row = pair.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+                ring.expect(ahead, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))
+            meta[ahead.stage] = weights[i + 1]
+        ring.wait(now)
+        total += meta[now.stage] * tile[now.stage, lane]
+        nd.fence_proxy_async()  # as in `ring.release`
+        now = ahead
     out[lane] = total
 
 
 # %% mend wrong: not in the entry that is read here
-@nd.kernel(threads=LANES)
+@nd.kernel(threads=LANES, shared=pair)
 def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
-    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
-    bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
+    pair.init()
+    tile, lane, total = pair.tile.view(), nd.lane(), uint32(0)
+    now = ring.start()
     if lane == 0:
-        init_barriers(full, 2, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
+        ring.expect(now, ROW_BYTES)
+        nd.cp_async_bulk_load(pair.tile.at(0), data, ROW_BYTES, ring.full(now))
     meta = cuda.local.array(2, uint32)  # an entry for each stage
     meta[0] = weights[0]
-    total = uint32(0)
     for i in range(STEPS):
-        ahead, stage = i + 1, i % 2
-        if ahead < STEPS:
+        ahead = ring.advance(now)
+        if i + 1 < STEPS:
             if lane == 0:
-                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
-                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
-                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
+                slot, row = pair.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+                ring.expect(ahead, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))
             entry = cuda.local.array(1, uint32)
-            entry[0] = weights[ahead]
-        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
-        total = total + meta[stage] * tile[stage, lane]
-        nd.fence_proxy_async()  # as in our `release`
+            entry[0] = weights[i + 1]
+        ring.wait(now)
+        total += meta[now.stage] * tile[now.stage, lane]
+        nd.fence_proxy_async()  # as in `ring.release`
         cuda.syncwarp()
+        now = ahead
     out[lane] = total
 
 
 # %% mend wrong: overwritten
-@nd.kernel(threads=LANES)
+@nd.kernel(threads=LANES, shared=pair)
 def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
-    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
-    bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
+    pair.init()
+    tile, lane, total = pair.tile.view(), nd.lane(), uint32(0)
+    now = ring.start()
     if lane == 0:
-        init_barriers(full, 2, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
+        ring.expect(now, ROW_BYTES)
+        nd.cp_async_bulk_load(pair.tile.at(0), data, ROW_BYTES, ring.full(now))
     meta = cuda.local.array(2, uint32)  # an entry for each stage
     meta[0] = weights[0]
-    total = uint32(0)
     for i in range(STEPS):
-        ahead, stage = i + 1, i % 2
-        if ahead < STEPS:
+        ahead = ring.advance(now)
+        if i + 1 < STEPS:
             if lane == 0:
-                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
-                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
-                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
-            meta[stage] = weights[ahead]
-        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
-        total = total + meta[stage] * tile[stage, lane]
-        nd.fence_proxy_async()  # as in our `release`
+                slot, row = pair.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+                ring.expect(ahead, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))
+            meta[now.stage] = weights[i + 1]
+        ring.wait(now)
+        total += meta[now.stage] * tile[now.stage, lane]
+        nd.fence_proxy_async()  # as in `ring.release`
         cuda.syncwarp()
+        now = ahead
     out[lane] = total
 
 
 # %% mend wrong: what the kernel's authors tried
-@nd.kernel(threads=LANES)
+@nd.kernel(threads=LANES, shared=pair)
 def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
-    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
-    bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
+    pair.init()
+    tile, lane, total = pair.tile.view(), nd.lane(), uint32(0)
+    now = ring.start()
     if lane == 0:
-        init_barriers(full, 2, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
+        ring.expect(now, ROW_BYTES)
+        nd.cp_async_bulk_load(pair.tile.at(0), data, ROW_BYTES, ring.full(now))
     meta = cuda.local.array(2, uint32)  # an entry for each stage
     meta[0] = weights[0]
-    total = uint32(0)
     for i in range(STEPS):
-        ahead, stage = i + 1, i % 2
-        if ahead < STEPS:
+        ahead = ring.advance(now)
+        if i + 1 < STEPS:
             if lane == 0:
-                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
-                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
-                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
-            meta[ahead % 2] = weights[ahead]
-        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
-        total = total + meta[stage] * tile[stage, lane]
-        nd.fence_proxy_async()  # as in our `release`
+                slot, row = pair.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+                ring.expect(ahead, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))
+            meta[ahead.stage] = weights[i + 1]
+        ring.wait(now)
+        total += meta[now.stage] * tile[now.stage, lane]
+        nd.fence_proxy_async()  # as in `ring.release`
         cuda.syncwarp()
         if lane == 0:
-            init_barriers(full + 8 * stage, 1, 1)
+            ring.init()
+        now = ahead
     out[lane] = total
 
 
 # %% mend wrong: Which stage has the tile
-@nd.kernel(threads=LANES)
+@nd.kernel(threads=LANES, shared=pair)
 def mended(data: nd.u64, weights: nd.uint32[:], out: nd.uint32[:]):
-    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
-    bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), cuda.threadIdx.x
+    pair.init()
+    tile, lane, total = pair.tile.view(), nd.lane(), uint32(0)
+    now = ring.start()
     if lane == 0:
-        init_barriers(full, 2, 1)
-        nd.fence_mbarrier_init()
-        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)
-        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
-    cuda.syncwarp()
+        ring.expect(now, ROW_BYTES)
+        nd.cp_async_bulk_load(pair.tile.at(0), data, ROW_BYTES, ring.full(now))
     meta = cuda.local.array(2, uint32)  # an entry for each stage
     meta[0] = weights[0]
-    total = uint32(0)
     for i in range(STEPS):
-        ahead, stage = i + 1, i % 2
-        if ahead < STEPS:
+        ahead = ring.advance(now)
+        if i + 1 < STEPS:
             if lane == 0:
-                slot, bar = tiles + ROW_BYTES * (ahead % 2), full + 8 * (ahead % 2)
-                nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)
-                nd.cp_async_bulk_load(slot, nd.global_at(data, ahead, ROW_BYTES), ROW_BYTES, bar)
-            meta[ahead] = weights[ahead]
-        nd.mbarrier_wait(full + 8 * stage, i // 2 & 1)
-        total = total + meta[stage] * tile[stage, lane]
-        nd.fence_proxy_async()  # as in our `release`
+                slot, row = pair.tile.at(ahead.stage), nd.global_at(data, i + 1, ROW_BYTES)
+                ring.expect(ahead, ROW_BYTES)
+                nd.cp_async_bulk_load(slot, row, ROW_BYTES, ring.full(ahead))
+            meta[i + 1] = weights[i + 1]
+        ring.wait(now)
+        total += meta[now.stage] * tile[now.stage, lane]
+        nd.fence_proxy_async()  # as in `ring.release`
         cuda.syncwarp()
+        now = ahead
     out[lane] = total
 
 

@@ -13,15 +13,17 @@ from ..measure import report
 from ..measure.baselines import PEERS
 from ..measure.bench import Entry, bench, parse_entries, workloads_of
 from ..measure.gradients import ENTRIES, bench_gradients
+from ..measure.parameters import parse_like
 from ..measure.pipelines import bench_rows
 from ..measure.pipelines import document as pipelines_document
 from ..measure.record import save
 from ..measure.sweep import expand, sweep
 from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
+from ..measure.tune_pipeline import tune as tune_pipeline
 from ..measure.worker import gpu_workers
 from .commands import COMMANDS, RIGHT, WRONG
 from .inputs import SECONDS_PER_SAMPLE
-from .keys import GRID, UsageError, parse_pairs, refuse_keys
+from .keys import GRID, TEXT, Key, UsageError, parse_pairs, refuse_keys
 from .output import console, counting, say
 
 CPU_SAMPLES = 50_000  # of one workload on the CPU engine: about a minute for each variant
@@ -41,7 +43,7 @@ def run_bench(options):
     own = [entry for entry in entries if entry.variant in PIPELINES]
     if own:
         return _bench_own(own, [entry for entry in entries if entry not in own], options)
-    workloads, peers, model = _workloads(options), _peers(options), options.get("engine") == "model"
+    workloads, peers, model = _workloads(options), _peers(options), _model(options)
     gpu = None if model else _gpu(options, workloads)
     counters = options.get("profile", False)
     if counters and not gpu:
@@ -140,13 +142,14 @@ def _bench_own(own, others, options):
         raise UsageError(f"{both}: time them in two commands, each with its variants=")
     refuse_keys(options, ("workload", "patterns", "dtype", "peers", "seed"),
                 f"is for variants of the operator, and {own[0].variant} is a pipeline")  # fmt: skip
-    gpu, counters = _gpu(options, ()), options.get("profile", False)
+    counters, model = options.get("profile", False), _model(options)
+    gpu = None if model else _gpu(options, ())
     if counters and not gpu:
         raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
     settings = {name: options[name] for name in ("repeats", "limit", "warm_up") if name in options}
     total, steps = len(own) * (2 if counters else 1) + bool(gpu), itertools.count()
-    with counting(GPU_SECONDS if gpu else CHILD_SECONDS) as advance:
-        rows = bench_rows(gpu, own, profile=counters,
+    with counting(GPU_SECONDS if gpu else MODEL_SECONDS if model else CHILD_SECONDS) as advance:
+        rows = bench_rows(gpu, own, profile=counters, model=model,
                           progress=lambda text: advance(next(steps), total, text), **settings)  # fmt: skip
     _show(pipelines_document(gpu, rows, repeats=options.get("repeats", 10)), options)
     return WRONG if any("error_text" in row for row in rows) else RIGHT
@@ -177,11 +180,18 @@ def _workloads(options, patterns=()):
     return workloads_of(names, asked or patterns, _listed(options.get("dtype", "")))
 
 
+def _model(options):
+    """The GPU for which engine=model predicts, or None."""
+    if options.get("engine") != "model":
+        refuse_keys(options, ["gpu"], "is for what a model predicts; add engine=model")
+        return None
+    return options.get("gpu", "h200")
+
+
 def _gpu(options, workloads):
     """The GPU, or None with engine=cpu; says what to do where there is none."""
     if options.get("engine") == "model":
-        raise UsageError("engine=model predicts variants of the forward pass; for a pipeline of your own: "
-                         "numba-deform profile load=FILE.py time=1")  # fmt: skip
+        raise UsageError("engine=model predicts variants of the forward pass and pipelines of your own")
     if options.get("engine") != "cpu":
         try:
             return find_gpu()
@@ -223,21 +233,40 @@ def run_sweep(pairs):
         grid["pattern"] = grid.pop("patterns")
     points = expand(grid)
     workloads = [point.workload for point in points if point.workload]
-    gpu = _gpu(options, workloads)
+    model = _model(options)
+    gpu = None if model else _gpu(options, workloads)
     out = options.pop("out")
     numbers = options.pop("gpus", None)
     if numbers and not gpu:
         raise UsageError(f"gpus={','.join(map(str, numbers))} needs engine=gpu")
     workers = gpu_workers(numbers) if numbers else contextlib.nullcontext()
-    with workers as executor, counting(_seconds(gpu, workloads)) as advance:
-        document = sweep(points, out, gpu, progress=advance, executor=executor, **_settings(options))
+    with workers as executor, counting(MODEL_SECONDS if model else _seconds(gpu, workloads)) as advance:
+        document = sweep(points, out, gpu, progress=advance, executor=executor, model=model,
+                         **_settings(options))  # fmt: skip
     _show(document, options)
     say("written", out)
     return RIGHT
 
 
-def run_tune(options):
+def tune_own(pairs):
+    """Of a pipeline that load= has brought; exit status 1 when no combination of its parameters is right."""
+    pipeline = PIPELINES[pairs.pop("variant")]
+    values = {name: [parse_like(name, example, text) for text in pairs.pop(name).split(",")]
+              for name, example in pipeline.defaults.items() if name in pairs}  # fmt: skip
+    own = [key for key in COMMANDS["tune"].keys if key.name in ("engine", "gpu", "repeats")]
+    options = parse_pairs(pairs, [*own, *(Key(name, TEXT, "") for name in pipeline.defaults)], "tune")
+    if not values:
+        raise UsageError(f"tune: name what to try, such as {next(iter(pipeline.defaults), 'stages')}=2,3,4")
+    found = tune_pipeline(pipeline, engine=_model(options) or options.get("engine", "auto"),
+                          repeats=options.get("repeats", 20), **values)  # fmt: skip
+    print(found)
+    return RIGHT if found.rows else WRONG
+
+
+def run_tune(pairs):
     """Exit status 1 when a candidate was wrong or failed."""
+    options = parse_pairs(pairs, COMMANDS["tune"].keys, "tune")
+    refuse_keys(options, ["engine", "gpu"], "is for pipelines that load= brings")
     workloads = _workloads(options, PATTERNS)
     if options.get("forget"):
         which = map(problem_of, workloads) if "workload" in options else None

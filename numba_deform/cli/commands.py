@@ -82,6 +82,8 @@ class Command:
             options.setdefault("variants", ",".join([*own, *names]))
         elif self.name == "sweep":
             options.setdefault("variant", ",".join(names))
+        elif self.name == "tune" and not self._is_pipeline(names, *names):
+            options.setdefault("variants", ",".join(["direct", "window", *names]))
         elif self.name != "variants" and "variant" not in options:
             if len(names) > 1:
                 raise UsageError(f"load= brings {', '.join(names)}: variant= says which")
@@ -100,6 +102,7 @@ def command(name, call, gpu, about, *keys, first="", raw=False, pipeline="", pro
     COMMANDS[name] = Command(name, call, gpu, about, keys, first, raw, pipeline, program)
 
 
+PREDICTING = Key("engine", one_of(*keys.ENGINES, "model"), "cpu: virtual cycles; model: predicted, no GPU")
 command(
     "run", "run:run", "either",
     "compute the operator with one variant and compare it with the float64 reference",
@@ -178,15 +181,17 @@ command(
 command(
     "new", "new:new", "no", "new my.py writes a pipeline to start from, for run, timeline, bench .. load=my.py",
     Key("file", TEXT, "the file to write; it may stand alone"),
-    Key("template", TEXT, "copy (default), reduction, product, attention, stencil, cluster"), first="file",
+    Key("template", TEXT, "copy (default), reduction, product, gemm, attention, stencil .."), first="file",
 )
 command(
     "lessons", "lessons:lessons", "no", "lessons DIR copies the lessons as notebooks, to work in",
-    Key("dir", TEXT, "the directory; it may stand alone"), first="dir",
+    Key("dir", TEXT, "the directory; it may stand alone"), Key("solutions", FLAG, "0 leaves them out"),
+    Key("nbgrader", FLAG, "for nbgrader: answers and locked tests, in source/LESSON"), first="dir",
 )  # fmt: skip
 command(
     "progress", "lessons:progress", "no", "progress DIR: which exercises of those copies are solved",
-    Key("dir", TEXT, "the directory; it may stand alone"), Key("json", FLAG, "as JSON"), first="dir",
+    Key("dir", TEXT, "the directory; it may stand alone"), Key("json", FLAG, "as JSON"),
+    Key("again", FLAG, "run each lesson anew with the answers, and believe no saved output"), first="dir",
 )  # fmt: skip
 command(
     "inspect", "tools:inspect", "no",
@@ -213,26 +218,28 @@ command(
     keys.DTYPE_LIST, keys.REPEATS, Key("warm_up", COUNT, "runs before each timed one, default 1"),
     Key("profile", FLAG, "counters by Nsight Compute, if it is installed"),
     Key("peers", TEXT, f"1 for all ({', '.join(keys.PEERS)}), 0, or names and module:function", alone="1"),
-    Key("engine", one_of(*keys.ENGINES, "model"), "cpu: virtual cycles; model: predicted, without a GPU"),
-    keys.SEED, keys.LIMIT, keys.OUT, keys.MARKDOWN,
+    PREDICTING, keys.MODELLED, keys.SEED, keys.LIMIT, keys.OUT, keys.MARKDOWN,
 )  # fmt: skip
 command(
     "sweep", "bench:run_sweep", "yes",
     "check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable",
-    keys.OUT, keys.REPEATS, keys.SEED, keys.LIMIT, keys.ENGINE_KEY, keys.LOAD,
+    keys.OUT, keys.REPEATS, keys.SEED, keys.LIMIT, PREDICTING, keys.MODELLED, keys.LOAD,
     Key("retry", FLAG, "again what failed before"), *keys.GRID,
     Key("gpus", keys.GPUS, "numbers of like GPUs, by commas: a process for each, instead of one for all"),
     Key("...", TEXT, "parameters of the variants: lists too, such as stages=1,2,3"), raw=True,
 )  # fmt: skip
 command(
     "tune", "bench:run_tune", "yes",
-    "measure a few kernels on this GPU, and keep the fastest for variant=auto",
+    "measure a few kernels on this GPU, and keep the fastest for variant=auto; or, with load=, rank parameters "
+    "of a pipeline, such as stages=2,3,4, by time, virtual cycles or predicted time",
+    keys.LOAD, PREDICTING, keys.MODELLED,
     Key("workload", TEXT, "presets by commas, default seeds", keys.PRESETS),
     Key("patterns", TEXT, "where samples fall, by commas, default local(2)", keys.PATTERNS), keys.DTYPE_LIST,
     Key("variants", TEXT, "what to try, default direct, tma-fastest and several windows", keys.VARIANTS),
     Key("repeats", COUNT, "timed rounds, default 30"), keys.SEED, keys.LIMIT,
     Key("out", TEXT, "a JSON file for the measurements; the answer is kept without it"),
     Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"),
+    raw=True, pipeline="bench:tune_own",
 )  # fmt: skip
 command(
     "table", "bench:run_table", "no",

@@ -71,6 +71,7 @@ SIZES = whole_numbers("three sizes HxWxC such as 2x2x32", "x", 3)
 CORNER = whole_numbers("two whole numbers x,y", ",", 2)
 ROWS = whole_numbers("row numbers such as 0 or 3,17", ",")
 BLOCKS = whole_numbers("block numbers such as 0 or 0,3", ",")
+SOME_BLOCKS = Kind(f"{BLOCKS.accepts}, or all", lambda text: text if text == "all" else BLOCKS.parse(text))
 GPUS = whole_numbers("numbers of GPUs such as 0,1", ",")
 REGISTERS = Kind(f"a whole number from 0 to {MAX_REGISTERS}", int, lambda n: 0 <= n <= MAX_REGISTERS)
 DTYPE, ENGINE = one_of(*DTYPES), one_of(*ENGINES)
@@ -109,12 +110,14 @@ SIMULATION = (Key("schedules", COUNT, "CPU engine: try that many orders of the t
 _SOME = Kind(f"one or more of {','.join(WAIVERS)}", lambda text: waivers(text.split(",")), names=tuple(WAIVERS))
 DRAWN_BY = one_of(*ENGINES, "model", "both")
 WAIVE = Key("waive", _SOME, "CPU engine: rules that may be broken, see bench/ENGINE.md")
+MODELLED = Key("gpu", one_of("h200", "h100"), "whose time is predicted, default h200")
 PROFILE = (Key("engine", one_of("cpu", "gpu", "both"), "cpu: run here, the default; gpu: by Nsight Compute"),
-           Key("only", BLOCKS, "the blocks that run, default all; figures are scaled up"),
+           Key("only", SOME_BLOCKS, "the blocks that run, or all; default: of a large grid one SM's"),
+           Key("limit", COUNT, "instructions of warps that run at most, default 20000000"),
            Key("lines", COUNT, "lines of the table, default 25"),
            Key("sass", FLAG, "the instructions under each line"),
            Key("time", FLAG, "also the time that a model of an H200 predicts, and where warps wait"),
-           Key("out", TEXT, "the JSON file to write"))  # fmt: skip
+           MODELLED, Key("out", TEXT, "the JSON file to write"))  # fmt: skip
 COMPILED_FOR = (Key("dtype", DTYPE, "type of value, default float16"),
                 Key("location_dtype", DTYPE, "type of the locations, default float16"),
                 Key("channels", COUNT, "C, default 32"), Key("levels", COUNT, "L, default 4"),

@@ -18,28 +18,28 @@ def _directory(options, name):
 
 def lessons(options):
     """Copy them; what is there already is kept."""
-    directory = _directory(options, "lessons")
-    written, kept = copying.copy_lessons(directory)
+    directory, nbgrader = _directory(options, "lessons"), options.get("nbgrader", False)
+    written, kept = copying.copy_lessons(directory, shown := options.get("solutions", True), nbgrader)
     say("written", ", ".join(path.name for path in written) or "nothing")
     if kept:
         say("kept", f"{', '.join(path.name for path in kept)}: they may hold answers")
     say("open them", f"jupyter lab {directory}")
-    say("solutions", copying.lessons_folder() / "solutions")
+    if shown and not nbgrader:
+        say("solutions", copying.lessons_folder() / "solutions")
     return RIGHT
 
 
 def progress(options):
-    """Which exercises are solved, by what their checks said when the notebooks were saved."""
-    states = copying.progress(_directory(options, "progress"))
+    """Which exercises are solved, by what their checks said when the notebooks were saved, or say now."""
+    states = copying.progress(_directory(options, "progress"), again := options.get("again", False))
     if options.get("json"):
         print(json.dumps(states, indent=1))
         return RIGHT
-    table = Table("lesson", "solved", "not yet", "open")
-    for lesson, exercises in states.items():
-        names = {state: [name for name, of in exercises.items() if of == state]
-                 for state in (copying.SOLVED, copying.UNSOLVED, copying.UNTRIED)}  # fmt: skip
-        table.add_row(lesson, *(", ".join(of) for of in names.values()))
+    kinds = copying.SOLVED, copying.UNSOLVED, copying.UNTRIED
+    table, every = Table("lesson", *kinds), [kind for of in states.values() for kind in of.values()]
+    for lesson, of in states.items():
+        table.add_row(lesson, *(", ".join(name for name in of if of[name] == kind) for kind in kinds))
     console().print(table)
-    every = [state for exercises in states.values() for state in exercises.values()]
-    say("solved", f"{every.count(copying.SOLVED)} of {len(every)} exercises, as last saved")
+    when = "run again" if again else "last saved"
+    say("solved", f"{every.count(copying.SOLVED)} of {len(every)} exercises, as {when}")
     return RIGHT

@@ -13,6 +13,7 @@ TEMPLATES = {  # name -> (its pipeline, what it is, parameters of a case that is
     "copy": ("copy", "a copy through a ring of stages, with one producer and one consumer", "steps=2"),
     "reduction": ("column_sums", "sums of columns: one warp asks for tiles, the others add them up", ""),
     "product": ("product", "a product of matrices on tensor cores, through a ring of stages", ""),
+    "gemm": ("gemm", "a persistent GEMM in bfloat16 by wgmma and clusters, stored by TMA", ""),
     "attention": ("attention", "FlashAttention's forward, by mma.sync or wgmma, in roles", ""),
     "stencil": ("stencil", "a stencil with a rim, for which blocks take tiles in turn", ""),
     "cluster": ("multicast", "a cluster whose blocks load every tile once, for all of them", ""),
@@ -24,6 +25,7 @@ NEXT = (
     ("machine code?", "inspect load={file} show=sass"),
     ("what it takes", "budget load={file} stages=1,2,3,4"),
     ("without a GPU", "bench load={file} engine=cpu variants={name}:stages=1,{name}:stages=3"),
+    ("a time, predicted", "tune load={file} engine=model stages=1,2,3"),
     ("how deep?", "sweep load={file} engine=cpu stages=1,2,3,4 out={stem}-stages.json"),
     ("on a GPU", "bench load={file} variants={name}:stages=1,{name}:stages=3 out={stem}.json"),
 )
@@ -35,8 +37,7 @@ def new(options):
         raise UsageError("new needs a file: numba-deform new my.py")
     path, template = Path(options["file"]), options.get("template", "copy")
     if template not in TEMPLATES:
-        known = ", ".join(TEMPLATES)
-        raise UsageError(f"template={template} must be one of {known}{closest(template, TEMPLATES)}")
+        raise UsageError(f"template={template} must be one of {', '.join(TEMPLATES)}{closest(template, TEMPLATES)}")
     if path.suffix != ".py":
         raise UsageError(f"new {path}: the file must end in .py, such as {path.with_suffix('.py')}")
     if path.stem in sys.stdlib_module_names:

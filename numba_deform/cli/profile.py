@@ -7,22 +7,23 @@ import numpy as np
 from rich.table import Table
 
 from ..engines.gpu.device import GpuMissing, find_gpu
-from ..engines.sass import emulate
+from ..engines.sass import ONE_SM, emulate
+from ..engines.sass.units import GPUS
 from ..measure import counters
 from ..measure.bench import Entry
 from ..measure.bench import task_of as task_of_entry
 from ..measure.case import Case
 from ..measure.pipelines import counters_task, launch_for
-from ..measure.predict import emulate_bound, predict, resident_blocks
+from ..measure.predict import MOST, emulate_bound, predict, resident_blocks
 from ..measure.profile import NSIGHT, Profile
 from ..measure.profiled import profile_program
 from .commands import RIGHT
 from .inputs import choose_source, variant_options
-from .keys import PROFILE, UsageError, parse_pairs
+from .keys import PROFILE, UsageError, parse_pairs, refuse_keys
 from .output import console, lasting, say
 from .pipelines import introduce, options_of
 
-OF_PROGRAMS = ("lines", "sass", "out")
+OF_PROGRAMS = ("only", "limit", "lines", "sass", "out")
 
 
 def variant(pairs):
@@ -33,14 +34,14 @@ def variant(pairs):
     source = choose_source({"workload": "tiny", **options}, "cpu")
     say("workload", source.text)
     if _wants(options, "cpu"):
-        case, timed, only = Case(source.load()), _timed(options), options.get("only")
+        case, timed = Case(source.load()), _timed(options)
         bound, _ = case.bind(chosen.name, parameters, resident=resident_blocks if timed else None)
         with lasting(None):
-            run, out = emulate_bound(case, bound, only, timed)
+            run, out = emulate_bound(case, bound, timed, **_part(options))
         samples = int(np.prod(case.arrays[2].shape))
-        if only is None and not timed:
+        if run.ran == run.blocks:
             say("error", f"{case.error(out):.2e} against float64")
-        _print(Profile(chosen.name, run, {"sample": samples}, predict(run) if timed else None), options)
+        _print(Profile(chosen.name, run, {"sample": samples}, _predicted(run, options, own=True)), options)
     if _wants(options, "gpu"):
         entry = Entry(chosen.name, tuple(parameters.items()))
         if source.workload is None:
@@ -58,9 +59,9 @@ def pipeline(pairs):
     introduce(chosen, parameters)
     if _wants(options, "cpu"):
         with lasting(None):
-            run = emulate(launch, only=options.get("only"), traced=_timed(options))
+            run = emulate(launch, traced=_timed(options), **_part(options))
         items = {"byte": launch.bytes} if launch.bytes else {}
-        _print(Profile(launch.title, run, items, predict(run) if _timed(options) else None), options)
+        _print(Profile(launch.title, run, items, _predicted(run, options)), options)
     if _wants(options, "gpu"):
         _print_counters(lambda: counters_task(launch), options)
     return RIGHT
@@ -71,7 +72,7 @@ def whole_program(words, pairs):
     status is the program's."""
     options = parse_pairs(pairs, [key for key in PROFILE if key.name in OF_PROGRAMS], "profile")
     with lasting(None):
-        found, status = profile_program(words)
+        found, status = profile_program(words, **_part(options))
     for profile in found.profiles:
         print(profile.text(options.get("lines", 25), options.get("sass", False)), end="\n\n")
     for text in found.notes:
@@ -89,8 +90,21 @@ def _wants(options, engine):
     return options.get("engine", "cpu") in (engine, "both")
 
 
+def _part(options):
+    """Which blocks run, and how many instructions at most."""
+    only = options.get("only", ONE_SM)
+    return {"only": None if only == "all" else only, "limit": options.get("limit", MOST)}
+
+
 def _timed(options):
     return bool(options.get("time", False))
+
+
+def _predicted(run, options, own=False):
+    if not _timed(options):
+        refuse_keys(options, ["gpu"], "is of the predicted time; add time=1")
+        return None
+    return predict(run, GPUS[options.get("gpu", "h200")], own=own)
 
 
 def _print(profile, options):

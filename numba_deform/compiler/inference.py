@@ -526,7 +526,7 @@ def _check_fields(found):
 
 def _words(error, lines):
     """What Numba says without the text that repeats the source, and the line it means."""
-    text = str(error)
+    text = str(error) or f"{type(error).__name__} by Numba's {_innermost(error.__traceback__)}"
     # What is said of candidates may name places in functions of Numba's own, which have such numbers, too.
     own, *others = re.split(r"(?=There (?:are|is) \d+ candidate)", text, maxsplit=1)
     told = [re.findall(re.escape(FILE) + r'"?,? (?:\(|line )(\d+)', part) for part in (own, *others)]
@@ -536,6 +536,13 @@ def _words(error, lines):
     line = next((lines[n] for n in numbers if n in lines), None)
     text = without_source(text)
     return re.sub(re.escape(FILE) + r" \((\d+)\)", lambda m: f"line {lines.get(int(m[1]), '?')}", text), line
+
+
+def _innermost(trace):
+    """The name of the function that raised."""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_name
 
 
 def without_source(text):

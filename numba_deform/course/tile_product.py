@@ -165,8 +165,8 @@ def place_in_b(tiles):
     return place_of(tiles, (lane() & 7) + (lane() >> 4) * 8, (lane() >> 3) & 1)
 
 
-def parts(config):
-    """The device functions of a pipeline, for a :class:`TileProduct`: a :class:`Parts`.
+def parts(config, pack=cvt_rn_f16x2_f32):
+    """The device functions of a pipeline, for a :class:`TileProduct`: a :class:`Parts`; ``pack`` rounds C.
 
     set_up(tiles)                                   the Ring behind the tiles at that address; by all threads
     produce(ring, tiles, maps, row, column, steps)  loads the boxes of a tile that begins there; by one thread
@@ -175,7 +175,7 @@ def parts(config):
 
     Who uses a map first fences it, so that nobody waits for all three before the first box is asked for.
     """
-    return Parts(_set_up(config), _producer(config), _consumer(config), _epilogue(config))
+    return Parts(_set_up(config), _producer(config), _consumer(config), _epilogue(config, pack))
 
 
 def _set_up(config):
@@ -286,7 +286,7 @@ def _consumer(config):
     return multiply
 
 
-def _epilogue(config):
+def _epilogue(config, pack):
     ACROSS, PRODUCERS, THREADS = config.columns // config.warp_columns, config.producers, 32 * config.consumers
     DOWN, PAIRS, BOXES = config.warp_rows // 16, config.warp_columns // 16, config.warp_columns // STEP
     WARP_ROWS, WARP_COLUMNS, BOX = config.warp_rows, config.warp_columns, config.warp_rows * ROW
@@ -294,10 +294,8 @@ def _epilogue(config):
     @cuda.jit(device=True, forceinline=True)
     def write(rows, sums, s):
         """Sixteen rows and columns of C."""
-        stmatrix_x4(
-            rows, cvt_rn_f16x2_f32(sums[s], sums[s + 1]), cvt_rn_f16x2_f32(sums[s + 2], sums[s + 3]),
-            cvt_rn_f16x2_f32(sums[s + 4], sums[s + 5]), cvt_rn_f16x2_f32(sums[s + 6], sums[s + 7]),
-        )  # fmt: skip
+        low, high = pack(sums[s], sums[s + 1]), pack(sums[s + 2], sums[s + 3])
+        stmatrix_x4(rows, low, high, pack(sums[s + 4], sums[s + 5]), pack(sums[s + 6], sums[s + 7]))
 
     @cuda.jit(device=True, forceinline=True)
     def store(tiles, maps, row, column, sums):

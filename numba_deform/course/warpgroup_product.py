@@ -12,25 +12,25 @@ issues that one's; only then does it wait for the step before, and gives its sta
 
 from dataclasses import dataclass
 
-from numba import cuda, float32, int32, types, uint32, uint64
+from numba import cuda, float32, int32, types, uint32
 
-from ..compiler import i32, kernel, static_range, u64
-from ..device import wgmma
+from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
 from ..device.memory import align_up, dynamic_bytes, shared_address, shared_at, static_bytes
 from ..device.pipeline import arrive, first_state, make_advance, wait
 from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
 from ..device.sync import lane, warp
 from ..device.tma import fence_proxy_tensormap_acquire_sys
-from ..device.wgmma import SWIZZLE_128B, wgmma_commit_group, wgmma_descriptor, wgmma_fence, wgmma_wait_group
+from ..device.wgmma import wgmma_wait_group
+from ..kernels import warp_product
 from ..kernels.problem import ConfigError
-from .tile_product import PARTS, PRODUCER_REGISTERS, ROW, TileProduct, map_of
+from ..kernels.warp_product import KINDS
+from .tile_product import PRODUCER_REGISTERS, ROW, TileProduct, map_of
 from .tile_product import parts as tile_parts
 
 ROWS = 64  # of a consumer's part of the tile: those of a wgmma
 WIDTHS = (64, 128, 256)
 ALIGNMENT = 1024  # where the pattern of a 128B swizzle begins
-EIGHT_ROWS = 8 * ROW  # bytes from eight rows of a box to the next eight
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,20 @@ class WarpgroupProduct:
     rows, columns       of a block's tile of C: 64 rows for each consumer; 64, 128 or 256 columns
     stages              of the ring
     consumer_registers  of a consumer's thread, as in TileProduct
+    dtype               of A, B and C: "float16" or "bfloat16"
     """
 
     rows: int = 128
     columns: int = 256
     stages: int = 4
     consumer_registers: int = 232
+    dtype: str = "float16"
 
     def __post_init__(self):
         if self.columns not in WIDTHS:
             raise ConfigError("columns", self.columns, f"must be one of {', '.join(map(str, WIDTHS))}")
+        if self.dtype not in KINDS:
+            raise ConfigError("dtype", self.dtype, f"must be {' or '.join(KINDS)}")
         if self.rows % ROWS:
             raise ConfigError("rows", self.rows, f"must be a multiple of {ROWS}")
         if not self.consumer_registers:
@@ -71,7 +75,7 @@ class WarpgroupProduct:
         return self.tiles.shared_bytes + ALIGNMENT
 
     def maps(self, a, b, c):
-        """The tensor maps of A (m, k), B (n, k) and C (m, n), fp16 arrays, in this order."""
+        """The tensor maps of A (m, k), B (n, k) and C (m, n), arrays of ``dtype``, in this order."""
         return self.tiles.maps(a, b, c)
 
     def launch(self, m, n, k):
@@ -82,21 +86,14 @@ class WarpgroupProduct:
 
 def parts(config):
     """The device functions of a pipeline, for a :class:`WarpgroupProduct`: a ``tile_product.Parts``."""
-    return tile_parts(config.tiles)._replace(multiply=_consumer(config))
+    return tile_parts(config.tiles, KINDS[config.dtype][1])._replace(multiply=_consumer(config))
 
 
 def _consumer(config):
-    tiles_of = config.tiles
+    product = warp_product.WarpgroupProduct(config.columns, config.dtype).functions()
     A_BYTES, STAGE = config.rows * ROW, (config.rows + config.columns) * ROW
-    PRODUCERS, PART = tiles_of.producers, ROWS * ROW
-    product = getattr(wgmma, f"wgmma_m64n{config.columns}k16_f16")
-    wait_for_sums = getattr(wgmma, f"wgmma_wait_group_n{config.columns}")
+    PRODUCERS, PART = config.tiles.producers, ROWS * ROW
     advance = make_advance(config.stages)
-
-    @cuda.jit(device=True, forceinline=True)
-    def descriptor(address):
-        """Of rows that are boxes of TMA: 64 elements of k, swizzled by 128 bytes."""
-        return wgmma_descriptor(address, uint32(0), uint32(EIGHT_ROWS), uint32(0), uint32(SWIZZLE_128B))
 
     @cuda.jit(device=True, forceinline=True)
     def multiply(ring, tiles, maps, steps, sums):
@@ -106,17 +103,13 @@ def _consumer(config):
             fence_proxy_tensormap_acquire_sys(map_of(maps, 2))  # the consumers meet before they store
         for step in range(steps):
             wait(ring, state)
-            a = descriptor(shared_at(a_tiles, state.stage, STAGE))
-            b = descriptor(shared_at(b_tiles, state.stage, STAGE))
-            wgmma_fence()
-            for k in static_range(PARTS):  # 16 of k are 32 bytes; the very first product needs no zeros
-                product(sums, a + uint64(2 * k), b + uint64(2 * k), uint32(step + k), uint32(0), uint32(0))
-            wgmma_commit_group()
+            a, b = shared_at(a_tiles, state.stage, STAGE), shared_at(b_tiles, state.stage, STAGE)
+            product.add(sums, a, b, step)  # a group; the very first product needs no zeros
             wgmma_wait_group(uint32(1))  # the step before is done
             if step > 0 and lane() == 0:
                 arrive(ring, last)
             last, state = state, advance(state)
-        wait_for_sums(sums, uint32(0))
+        product.wait(sums, 0)
 
     return multiply
 

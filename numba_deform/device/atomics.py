@@ -10,7 +10,12 @@ in a word, the first in memory in the lower half; each is added and rounded to n
 ``f32`` takes subnormals, and leaves them, as zeros; in shared memory they stay.
 """
 
-from .ptx import cpu, f32, f32x2, f32x4, i32, intrinsic, u32, u32x2, u32x4, u64, void
+from collections.abc import Callable
+from typing import Any
+
+from numba.core.types import UniTuple
+
+from .ptx import cpu, f32, i32, intrinsic, tabled, u32, u64, void
 
 
 @intrinsic(void(u64, u64))
@@ -20,120 +25,40 @@ def red_add_gpu_global_u64(address, x):
     cpu().atomic_add_u64(address, x)
 
 
-@intrinsic(void(u64, f32))
-def red_add_gpu_global_f32(address, x):
-    """``red.relaxed.gpu.global.add.f32``: adds a float. PTX ISA 9.7.13.6."""
-    cpu().atomic_add(address, "f32", (x,))
+_COUNTS, _KINDS = {2: "two", 4: "four", 8: "eight"}, {"f32": "floats", "f16x2": "fp16", "bf16x2": "bf16"}
+_1, _2, _4 = Callable[[Any, Any], Any], Callable[[Any, Any, Any], Any], Callable[[Any, Any, Any, Any, Any], Any]
 
 
-@intrinsic(void(u64, f32, f32))
-def red_add_gpu_global_v2_f32(address, x, y):
-    """``red.relaxed.gpu.global.add.v2.f32``: adds two floats, 8 bytes. PTX ISA 9.7.13.6."""
-    cpu().atomic_add(address, "f32", (x, y))
+def _adds(operation, kind) -> tuple[_1, _2, _4]:
+    """``{operation}_add_gpu_global_{kind}``, and its forms for two and for four words."""
+    each, packed, returns = kind.removesuffix("x2"), kind.endswith("x2"), operation == "atom"
+    word = u32 if packed else f32
+
+    def act(thread, address, *words):
+        before = thread.atomic_add(address, each, words)
+        return before[0] if returns and len(words) == 1 else before
+
+    def of(count):
+        vector, numbers = f"v{count}" * (count > 1), count * (2 if packed else 1)
+        name = "_".join(filter(None, (operation, "add_gpu_global", vector, kind)))
+        dots = ".".join(filter(None, (operation, "relaxed.gpu.global.add", "noftz" * packed, vector, kind)))
+        text = f"``{dots}``: adds {f'{_COUNTS[numbers]} {_KINDS[kind]}' if numbers > 1 else 'a float'}"
+        text += f", {4 * count} bytes" * (count > 1) + "; returns what was there" * returns
+        result = void if not returns else UniTuple(word, count) if count > 1 else word
+        return tabled(__name__, name, ("address", "x", "y", "z", "w")[: count + 1], (u64, *[word] * count),
+                      f"{text}. PTX ISA 9.7.13.{5 if returns else 6}.", act, result)  # fmt: skip
+
+    return of(1), of(2), of(4)
 
 
-@intrinsic(void(u64, f32, f32, f32, f32))
-def red_add_gpu_global_v4_f32(address, x, y, z, w):
-    """``red.relaxed.gpu.global.add.v4.f32``: adds four floats, 16 bytes. PTX ISA 9.7.13.6."""
-    cpu().atomic_add(address, "f32", (x, y, z, w))
-
-
-@intrinsic(void(u64, u32))
-def red_add_gpu_global_f16x2(address, x):
-    """``red.relaxed.gpu.global.add.noftz.f16x2``: adds two fp16. PTX ISA 9.7.13.6."""
-    cpu().atomic_add(address, "f16", (x,))
-
-
-@intrinsic(void(u64, u32, u32))
-def red_add_gpu_global_v2_f16x2(address, x, y):
-    """``red.relaxed.gpu.global.add.noftz.v2.f16x2``: adds four fp16, 8 bytes. PTX ISA 9.7.13.6."""
-    cpu().atomic_add(address, "f16", (x, y))
-
-
-@intrinsic(void(u64, u32, u32, u32, u32))
-def red_add_gpu_global_v4_f16x2(address, x, y, z, w):
-    """``red.relaxed.gpu.global.add.noftz.v4.f16x2``: adds eight fp16, 16 bytes. PTX ISA 9.7.13.6."""
-    cpu().atomic_add(address, "f16", (x, y, z, w))
-
-
-@intrinsic(void(u64, u32))
-def red_add_gpu_global_bf16x2(address, x):
-    """``red.relaxed.gpu.global.add.noftz.bf16x2``: adds two bf16. PTX ISA 9.7.13.6."""
-    cpu().atomic_add(address, "bf16", (x,))
-
-
-@intrinsic(void(u64, u32, u32))
-def red_add_gpu_global_v2_bf16x2(address, x, y):
-    """``red.relaxed.gpu.global.add.noftz.v2.bf16x2``: adds four bf16, 8 bytes. PTX ISA 9.7.13.6."""
-    cpu().atomic_add(address, "bf16", (x, y))
-
-
-@intrinsic(void(u64, u32, u32, u32, u32))
-def red_add_gpu_global_v4_bf16x2(address, x, y, z, w):
-    """``red.relaxed.gpu.global.add.noftz.v4.bf16x2``: adds eight bf16, 16 bytes. PTX ISA 9.7.13.6."""
-    cpu().atomic_add(address, "bf16", (x, y, z, w))
-
-
-@intrinsic(f32(u64, f32))
-def atom_add_gpu_global_f32(address, x):
-    """``atom.relaxed.gpu.global.add.f32``: adds a float; returns what was there. PTX ISA 9.7.13.5."""
-    return cpu().atomic_add(address, "f32", (x,))[0]
-
-
-@intrinsic(f32x2(u64, f32, f32))
-def atom_add_gpu_global_v2_f32(address, x, y):
-    """``atom.relaxed.gpu.global.add.v2.f32``: adds two floats, 8 bytes; returns what was there.
-    PTX ISA 9.7.13.5."""
-    return cpu().atomic_add(address, "f32", (x, y))
-
-
-@intrinsic(f32x4(u64, f32, f32, f32, f32))
-def atom_add_gpu_global_v4_f32(address, x, y, z, w):
-    """``atom.relaxed.gpu.global.add.v4.f32``: adds four floats, 16 bytes; returns what was there.
-    PTX ISA 9.7.13.5."""
-    return cpu().atomic_add(address, "f32", (x, y, z, w))
-
-
-@intrinsic(u32(u64, u32))
-def atom_add_gpu_global_f16x2(address, x):
-    """``atom.relaxed.gpu.global.add.noftz.f16x2``: adds two fp16; returns what was there.
-    PTX ISA 9.7.13.5."""
-    return cpu().atomic_add(address, "f16", (x,))[0]
-
-
-@intrinsic(u32x2(u64, u32, u32))
-def atom_add_gpu_global_v2_f16x2(address, x, y):
-    """``atom.relaxed.gpu.global.add.noftz.v2.f16x2``: adds four fp16, 8 bytes; returns what was there.
-    PTX ISA 9.7.13.5."""
-    return cpu().atomic_add(address, "f16", (x, y))
-
-
-@intrinsic(u32x4(u64, u32, u32, u32, u32))
-def atom_add_gpu_global_v4_f16x2(address, x, y, z, w):
-    """``atom.relaxed.gpu.global.add.noftz.v4.f16x2``: adds eight fp16, 16 bytes; returns what was there.
-    PTX ISA 9.7.13.5."""
-    return cpu().atomic_add(address, "f16", (x, y, z, w))
-
-
-@intrinsic(u32(u64, u32))
-def atom_add_gpu_global_bf16x2(address, x):
-    """``atom.relaxed.gpu.global.add.noftz.bf16x2``: adds two bf16; returns what was there.
-    PTX ISA 9.7.13.5."""
-    return cpu().atomic_add(address, "bf16", (x,))[0]
-
-
-@intrinsic(u32x2(u64, u32, u32))
-def atom_add_gpu_global_v2_bf16x2(address, x, y):
-    """``atom.relaxed.gpu.global.add.noftz.v2.bf16x2``: adds four bf16, 8 bytes; returns what was there.
-    PTX ISA 9.7.13.5."""
-    return cpu().atomic_add(address, "bf16", (x, y))
-
-
-@intrinsic(u32x4(u64, u32, u32, u32, u32))
-def atom_add_gpu_global_v4_bf16x2(address, x, y, z, w):
-    """``atom.relaxed.gpu.global.add.noftz.v4.bf16x2``: adds eight bf16, 16 bytes; returns what was there.
-    PTX ISA 9.7.13.5."""
-    return cpu().atomic_add(address, "bf16", (x, y, z, w))
+red_add_gpu_global_f32, red_add_gpu_global_v2_f32, red_add_gpu_global_v4_f32 = _adds("red", "f32")
+red_add_gpu_global_f16x2, red_add_gpu_global_v2_f16x2, red_add_gpu_global_v4_f16x2 = _adds("red", "f16x2")
+red_add_gpu_global_bf16x2, red_add_gpu_global_v2_bf16x2, red_add_gpu_global_v4_bf16x2 = _adds("red", "bf16x2")
+atom_add_gpu_global_f32, atom_add_gpu_global_v2_f32, atom_add_gpu_global_v4_f32 = _adds("atom", "f32")
+atom_add_gpu_global_f16x2, atom_add_gpu_global_v2_f16x2, atom_add_gpu_global_v4_f16x2 = _adds("atom", "f16x2")
+(
+    atom_add_gpu_global_bf16x2, atom_add_gpu_global_v2_bf16x2, atom_add_gpu_global_v4_bf16x2,
+) = _adds("atom", "bf16x2")  # fmt: skip
 
 
 @intrinsic(void(u32, u32))

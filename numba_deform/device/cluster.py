@@ -9,7 +9,7 @@ ends.
 
 from numba import cuda
 
-from .ptx import cpu, i32, intrinsic, u32, u32x2, u32x4, u64, void
+from .ptx import From5, cpu, five, i32, intrinsic, tabled, u32, u32x2, u32x4, u64, void
 
 
 @intrinsic(u32())
@@ -186,46 +186,30 @@ def mbarrier_wait_cluster(bar, parity):
         pass
 
 
-@intrinsic(void(u32, u64, i32, u32, u32))
-def cp_async_bulk_tensor_1d_multicast(dst, map, c0, bar, mask):
-    """``cp.async.bulk.tensor.1d..multicast::cluster``: as ``cp_async_bulk_tensor_1d``, into each block of
+def _multicast(rank):
+    """``cp_async_bulk_tensor_{rank}d_multicast``."""
+    text = """as ``cp_async_bulk_tensor_1d``, into each block of
     ``mask``. Bit r of the mask, of 16 bits, names the block of rank r. The box goes to the same place of each
     as ``dst`` is in this block, and its bytes count on the barrier at the place of ``bar`` there: each block
-    expects them itself. PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.block.cluster.tensor_load(thread, dst, map, (c0,), bar, mask)
+    expects them itself."""
+    if rank > 1:
+        text = f"as ``cp_async_bulk_tensor_1d_multicast``, rank {rank}."
+
+    def act(thread, dst, map, *corner_bar_mask):
+        *corner, bar, mask = corner_bar_mask
+        thread.block.cluster.tensor_load(thread, dst, map, tuple(corner), bar, mask)
+
+    name, names = f"cp_async_bulk_tensor_{rank}d_multicast", (f"c{i}" for i in range(rank))
+    text = f"``cp.async.bulk.tensor.{rank}d..multicast::cluster``: {text} PTX ISA 9.7.9.25.5.2."
+    kinds = u32, u64, *[i32] * rank, u32, u32
+    return tabled(__name__, name, ("dst", "map", *names, "bar", "mask"), kinds, text, act)
 
 
-@intrinsic(void(u32, u64, i32, i32, u32, u32))
-def cp_async_bulk_tensor_2d_multicast(dst, map, c0, c1, bar, mask):
-    """``cp.async.bulk.tensor.2d..multicast::cluster``: as ``cp_async_bulk_tensor_1d_multicast``, rank 2.
-    PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.block.cluster.tensor_load(thread, dst, map, (c0, c1), bar, mask)
-
-
-@intrinsic(void(u32, u64, i32, i32, i32, u32, u32))
-def cp_async_bulk_tensor_3d_multicast(dst, map, c0, c1, c2, bar, mask):
-    """``cp.async.bulk.tensor.3d..multicast::cluster``: as ``cp_async_bulk_tensor_1d_multicast``, rank 3.
-    PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.block.cluster.tensor_load(thread, dst, map, (c0, c1, c2), bar, mask)
-
-
-@intrinsic(void(u32, u64, i32, i32, i32, i32, u32, u32))
-def cp_async_bulk_tensor_4d_multicast(dst, map, c0, c1, c2, c3, bar, mask):
-    """``cp.async.bulk.tensor.4d..multicast::cluster``: as ``cp_async_bulk_tensor_1d_multicast``, rank 4.
-    PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.block.cluster.tensor_load(thread, dst, map, (c0, c1, c2, c3), bar, mask)
-
-
-@intrinsic(void(u32, u64, i32, i32, i32, i32, i32, u32, u32))
-def cp_async_bulk_tensor_5d_multicast(dst, map, c0, c1, c2, c3, c4, bar, mask):
-    """``cp.async.bulk.tensor.5d..multicast::cluster``: as ``cp_async_bulk_tensor_1d_multicast``, rank 5.
-    PTX ISA 9.7.9.25.5.2."""
-    thread = cpu()
-    thread.block.cluster.tensor_load(thread, dst, map, (c0, c1, c2, c3, c4), bar, mask)
+_tensors: From5 = five(_multicast)
+(
+    cp_async_bulk_tensor_1d_multicast, cp_async_bulk_tensor_2d_multicast, cp_async_bulk_tensor_3d_multicast,
+    cp_async_bulk_tensor_4d_multicast, cp_async_bulk_tensor_5d_multicast,
+) = _tensors  # fmt: skip
 
 
 @intrinsic(void(u32, u64, u32, u32, u32))

@@ -56,101 +56,35 @@ def st_async_b64(dst, x, bar):
     thread.block.cluster.store_async(thread, dst, (int(x), int(x) >> 32), bar)
 
 
-@intrinsic(void(u32, u32, u32))
-def red_async_add_u32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32``: adds ``x``, an
-    unsigned 32-bit integer, to the one at ``dst``, and counts its 4 bytes on ``bar``. ``dst`` is in another
-    block, on a multiple of the size. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "add", "u32")
+def _red(ending, does, element, to="") -> Callable[[int, int, int], None]:
+    """``red_async_{ending}``: what it does, and with what; ``to``: what its documentation goes on with."""
+    operation, kind = ending.split("_")
+    text = "``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes."
+    word = {"s32": i32, "u64": u64}.get(kind, u32)
+    halves = (lambda x: (int(x), int(x) >> 32)) if kind == "u64" else lambda x: (x,)
+    return tabled(
+        __name__, f"red_async_{ending}", ("dst", "x", "bar"), (u32, word, u32),
+        f"{text}{operation}.{kind}``: {does}, {element}{to or '; as ``red_async_add_u32``'}. PTX ISA 9.7.13.7.",
+        lambda thread, dst, x, bar: thread.block.cluster.reduce_async(
+            thread, dst, halves(x), bar, operation, kind),
+    )  # fmt: skip
 
 
-@intrinsic(void(u32, i32, u32))
-def red_async_add_s32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.s32``: adds ``x``, a signed
-    32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "add", "s32")
-
-
-@intrinsic(void(u32, u64, u32))
-def red_async_add_u64(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64``: adds ``x``, a 64-bit
-    integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (int(x), int(x) >> 32), bar, "add", "u64")
-
-
-@intrinsic(void(u32, u32, u32))
-def red_async_min_u32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.min.u32``: the smaller of ``x``
-    and what is there stays, an unsigned 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "min", "u32")
-
-
-@intrinsic(void(u32, i32, u32))
-def red_async_min_s32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.min.s32``: the smaller of ``x``
-    and what is there stays, a signed 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "min", "s32")
-
-
-@intrinsic(void(u32, u32, u32))
-def red_async_max_u32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.max.u32``: the larger of ``x``
-    and what is there stays, an unsigned 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "max", "u32")
-
-
-@intrinsic(void(u32, i32, u32))
-def red_async_max_s32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.max.s32``: the larger of ``x``
-    and what is there stays, a signed 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "max", "s32")
-
-
-@intrinsic(void(u32, u32, u32))
-def red_async_inc_u32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.inc.u32``: counts up to ``x``,
-    and then from 0, an unsigned 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "inc", "u32")
-
-
-@intrinsic(void(u32, u32, u32))
-def red_async_dec_u32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.dec.u32``: counts down to 0, and
-    then from ``x``, an unsigned 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "dec", "u32")
-
-
-@intrinsic(void(u32, u32, u32))
-def red_async_and_b32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.and.b32``: ANDs ``x``, a 32-bit
-    word; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "and", "b32")
-
-
-@intrinsic(void(u32, u32, u32))
-def red_async_or_b32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.or.b32``: ORs ``x``, a 32-bit
-    word; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "or", "b32")
-
-
-@intrinsic(void(u32, u32, u32))
-def red_async_xor_b32(dst, x, bar):
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.xor.b32``: XORs ``x``, a 32-bit
-    word; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
-    thread = cpu()
-    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "xor", "b32")
+_U32, _S32, _B32 = "an unsigned 32-bit integer", "a signed 32-bit integer", "a 32-bit word"
+_STAYS = "of ``x`` and what is there stays"
+red_async_add_u32 = _red("add_u32", "adds ``x``", _U32, """, to the one at ``dst``, and counts its 4 bytes on
+    ``bar``. ``dst`` is in another block, on a multiple of the size""")  # fmt: skip
+red_async_add_s32 = _red("add_s32", "adds ``x``", _S32)
+red_async_add_u64 = _red("add_u64", "adds ``x``", "a 64-bit integer")
+red_async_min_u32 = _red("min_u32", f"the smaller {_STAYS}", _U32)
+red_async_min_s32 = _red("min_s32", f"the smaller {_STAYS}", _S32)
+red_async_max_u32 = _red("max_u32", f"the larger {_STAYS}", _U32)
+red_async_max_s32 = _red("max_s32", f"the larger {_STAYS}", _S32)
+red_async_inc_u32 = _red("inc_u32", "counts up to ``x``, and then from 0", _U32)
+red_async_dec_u32 = _red("dec_u32", "counts down to 0, and then from ``x``", _U32)
+red_async_and_b32 = _red("and_b32", "ANDs ``x``", _B32)
+red_async_or_b32 = _red("or_b32", "ORs ``x``", _B32)
+red_async_xor_b32 = _red("xor_b32", "XORs ``x``", _B32)
 
 
 @intrinsic(void(u32, u32, u32, u32))
@@ -175,7 +109,6 @@ def _between(ending, does, element) -> Callable[[int, int, int, int], None]:
 _EACH, _THERE = "each element at ``src``", "each element at ``src`` and what is there stays"
 _ADDS, _SMALLER, _LARGER = f"adds {_EACH}", f"the smaller of {_THERE}", f"the larger of {_THERE}"
 _UP, _DOWN = f"counts up to {_EACH}, and then from 0", f"counts down to 0, and then from {_EACH}"
-_U32, _S32, _B32 = "an unsigned 32-bit integer", "a signed 32-bit integer", "a 32-bit word"
 cp_reduce_async_bulk_shared_cluster_add_s32 = _between("add_s32", _ADDS, _S32)
 cp_reduce_async_bulk_shared_cluster_add_u64 = _between("add_u64", _ADDS, "a 64-bit integer")
 cp_reduce_async_bulk_shared_cluster_min_u32 = _between("min_u32", _SMALLER, _U32)

@@ -16,6 +16,17 @@ def quotient(x, n):
     return int32(uint32(x) // uint32(n))
 
 
+@cuda.jit(device=True, inline="always")
+def tile_at(number, down, across, group=8):
+    """(row, column) of tile ``number`` of ``down`` x ``across``, in an order for L2: column by column through
+    ``group`` rows, then through those below, so that blocks that run at once share what they read. All roles
+    of a persistent kernel go ``for number in range(cuda.blockIdx.x, down * across, cuda.gridDim.x)``."""
+    above = int32(quotient(number, group * across) * group)
+    rows, place = min(int32(group), int32(down - above)), int32(number - above * across)
+    column = quotient(place, rows)
+    return int32(above + place - column * rows), column
+
+
 @intrinsic(u32(u32, u32), pure=True)
 def div_u32(x, y):
     """``div.u32``: ``x // y``, both unsigned; undefined for ``y = 0``. PTX ISA 9.7.1.8."""

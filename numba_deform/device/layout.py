@@ -22,12 +22,15 @@ that know their addresses, and nothing is left of it at run time.
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numba import cuda, types, uint32
+from numba import cuda, int32, types, uint32
 from numba.np.numpy_support import as_dtype, from_dtype
 
+from . import cluster, tma
 from .limits import NAMED_BARRIERS, SHARED_LIMIT
+from .mbarrier import mbarrier_arrive_expect_tx
 from .memory import dynamic_start, shared_array
 from .namespace import Namespace
 from .rings import BARRIERS, RINGS, NamedBarrier, WarpRing
@@ -46,7 +49,7 @@ class Shared(Namespace):
     For kernels: ``init()``, by all threads of the block before anything else, and each part by its name.
     For the host: ``bytes`` of dynamic shared memory, which a kernel with ``shared=`` is launched with."""
 
-    def __init__(self, **parts):
+    def __init__(self, **parts: Any) -> None:
         super().__init__("shared")
         self._parts = parts
         alignment = max([DYNAMIC_ALIGNMENT, *(part.alignment for part in parts.values())])
@@ -56,8 +59,8 @@ class Shared(Namespace):
             if name.startswith("_") or name in TAKEN:
                 raise ValueError(f"{name}= cannot be a part of shared memory: that name is taken")
             if isinstance(part, NamedBarrier):
-                named += 1
-                setattr(self, name, part.functions(name, named))
+                setattr(self, name, part.functions(name, named + 1))
+                named += part.count
                 continue
             offset = -(-offset // part.alignment) * part.alignment
             self._places.append((offset, part, name))
@@ -77,7 +80,8 @@ class Shared(Namespace):
             raise ValueError(f"{self.bytes} bytes of shared memory ({sizes}): a block has {SHARED_LIMIT}")
         if len(allocations) > 1:
             raise ValueError(f"{len(allocations)} parts of tensor memory: name all columns in one TensorMemory")
-        self.init = _init(start, inits, of_warps, allocations)
+        in_cluster = any(getattr(part, "cluster", 1) > 1 for part in parts.values())
+        self.init = _init(start, inits, of_warps, allocations, in_cluster)
 
     def __reduce__(self):
         """It is made again from its parts in another process."""
@@ -120,17 +124,23 @@ def _made(parts):
 
 @dataclass(frozen=True)
 class Array:
-    """An array in shared memory: ``shape``, and ``dtype``, one of Numba's number types or NumPy's.
+    """An array in shared memory: ``shape``, and ``dtype``, one of Numba's number types or NumPy's, or
+    ml_dtypes.bfloat16, of which views show the bits.
 
     ``alignment`` in bytes: 128 for what TMA writes; left out, 16, or what the swizzle needs.
     ``swizzle``, "32B", "64B" or "128B": each index of the first dimension is a box that TMA permutes so.
-    ``padding`` in bytes behind each index of the first dimension. In a kernel, called ``tiles``:
+    ``padding`` in bytes behind each index of the first dimension. ``cluster``: so many blocks of a cluster ask
+    for a part of each box, whose rows they share out, and get all of it. In a kernel, called ``tiles``:
 
     tiles.view()                 all of it as an array, with its shape; with padding there is none
     tiles.box_view(index)        ``tiles[index]`` as an array
     tiles.at(index)              the shared address of ``tiles[index]``
     tiles.at(index, row, chunk)  that of the chunk-th 16 bytes of one of its rows, the last dimension, where the
                                  swizzle has put them
+    tiles.load(index, map, corner, bar)
+                                 arrive on the barrier at ``bar``, announce a box there, and load it to
+                                 ``tiles[index]``; ``corner`` is the tuple of its coordinates, x first. By one
+                                 thread; with ``cluster``, by one in each block, with the corner of all parts
     tiles.box_bytes              the bytes of ``tiles[index]``: what a load of a box brings
     tiles.stride                 those from one index to the next: as many, and the padding
     tiles.nbytes                 the bytes of all
@@ -145,6 +155,7 @@ class Array:
     alignment: int = 0
     swizzle: str = "none"
     padding: int = 0
+    cluster: int = 1
 
     def __post_init__(self):
         shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
@@ -168,6 +179,10 @@ class Array:
             more = -self.box_bytes % self.alignment
             raise ValueError(f"index 1 begins {self.stride} bytes behind index 0, which is no multiple of "
                              f"alignment={self.alignment}; padding={more} makes it one")  # fmt: skip
+        if self.cluster != 1 and (self.cluster not in (2, 4, 8) or len(shape) < 2 or shape[1] % self.cluster
+                                  or self.box_bytes // self.cluster % self.alignment):  # fmt: skip
+            raise ValueError(f"cluster={self.cluster} must be 1, 2, 4 or 8, and part shape[1] of {shape} into "
+                             f"boxes that begin on multiples of alignment={self.alignment}")  # fmt: skip
 
     @functools.cached_property
     def box_bytes(self):
@@ -185,8 +200,9 @@ class Array:
 
     @property
     def box(self):
-        """What one index of the first dimension holds, innermost dimension first, for a TensorMap."""
-        return self.shape[:0:-1]
+        """What one copy brings of an index of the first dimension, innermost first, for a TensorMap."""
+        rows = [self.shape[1] // self.cluster] if self.shape[1:] else []
+        return (*self.shape[:1:-1], *rows)
 
     @property
     def _row(self):
@@ -196,9 +212,14 @@ class Array:
     def _numpy(self):
         return as_dtype(self.dtype) if isinstance(self.dtype, types.Type) else np.dtype(self.dtype)
 
+    @property
+    def _element(self):
+        """Of its views: of a type that Numba has not, such as bfloat16, the bits as whole numbers."""
+        return from_dtype(np.dtype(f"u{self._numpy.itemsize}") if self._numpy.kind == "V" else self._numpy)
+
     def functions(self, name, start, offset):
         """The Namespace for kernels; the array lies ``offset`` bytes behind the address ``start()``."""
-        SHAPE, BOX, DTYPE, OFFSET = self.shape, self.shape[1:] or (1,), from_dtype(self._numpy), offset
+        SHAPE, BOX, DTYPE, OFFSET = self.shape, self.shape[1:] or (1,), self._element, offset
         STRIDE, ROW, TURN = self.stride, self._row, SWIZZLES[self.swizzle]
 
         @cuda.jit(device=True, forceinline=True)
@@ -226,6 +247,8 @@ class Array:
 
         sizes = {"stride": STRIDE, "box_bytes": self.box_bytes, "nbytes": self.bytes}
         whole = {} if self.padding else {"view": view}
+        if 1 <= len(self.box) <= 5:
+            whole["load"] = _load(self, box_at)
         return Namespace(name, **whole, box_view=box_view, at=at, **sizes, _array=self)
 
     def name_of(self, name, offset):
@@ -235,6 +258,27 @@ class Array:
             return f"{name}[{box}], {byte - self.box_bytes} bytes into its padding"
         index = np.unravel_index(byte // self._numpy.itemsize, self.shape[1:]) if self.shape[1:] else ()
         return f"{name}[{', '.join(map(str, (box, *index)))}]"
+
+
+def _load(array, box_at):
+    """The device function ``load`` of an Array."""
+    BYTES, ROWS, PART = array.box_bytes, array.box[-1], array.box_bytes // array.cluster
+    name, EVERYBODY = f"cp_async_bulk_tensor_{len(array.box)}d", 2**array.cluster - 1
+    copy = getattr(tma, name) if array.cluster == 1 else getattr(cluster, f"{name}_multicast")
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(index, map, corner, bar):
+        mbarrier_arrive_expect_tx(bar, uint32(BYTES))
+        copy(box_at(index), map, *corner, bar)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_part(index, map, corner, bar):
+        mbarrier_arrive_expect_tx(bar, uint32(BYTES))  # those of all parts
+        rank = int32(cluster.cluster_ctarank())
+        part, row = uint32(box_at(index) + uint32(rank) * uint32(PART)), int32(corner[-1] + rank * ROWS)
+        copy(part, map, *corner[:-1], row, bar, uint32(EVERYBODY))
+
+    return load if array.cluster == 1 else load_part
 
 
 def _start(alignment):
@@ -248,10 +292,10 @@ def _start(alignment):
     return start
 
 
-def _init(start, inits, of_warps, allocations):
+def _init(start, inits, of_warps, allocations, in_cluster):
     """A device function: ``allocations`` by the block's first warp, ``inits`` by its first thread and
-    ``of_warps`` by the first of each warp, before anybody goes on."""
-    BLOCK, WARPS, TENSORS = bool(inits), bool(of_warps), bool(allocations)
+    ``of_warps`` by the first of each warp, before anybody, of the cluster where it is for one, goes on."""
+    BLOCK, WARPS, TENSORS, CLUSTER = bool(inits), bool(of_warps), bool(allocations), in_cluster
     allocate = functools.reduce(_both, allocations or [_nothing])
     of_block = functools.reduce(_both, inits or [_nothing])
     of_warp = functools.reduce(_both, of_warps or [_nothing])
@@ -270,7 +314,10 @@ def _init(start, inits, of_warps, allocations):
             if lane() == 0:
                 of_warp(first)
                 fence_mbarrier_init()
-        cuda.syncthreads()
+        if CLUSTER:
+            cluster.cluster_sync()
+        else:
+            cuda.syncthreads()
 
     @cuda.jit(device=True, forceinline=True)
     def nothing():

@@ -29,7 +29,12 @@ hold, not the row whose address it gives: between other accesses to a row and th
 of the lanes, ``syncwarp`` at least.
 """
 
-from .ptx import cpu, f32, f32x4, i32, i32x4, intrinsic, u32, u32x2, u32x4, void
+from collections.abc import Callable
+from typing import Any
+
+from numba.core.types import UniTuple
+
+from .ptx import cpu, f32, i32, intrinsic, tabled, u32, u32x2, u32x4, void
 
 # None is pure: to the compiler that means free to be moved into a branch, where not all lanes come.
 
@@ -120,85 +125,44 @@ def stmatrix_x4_trans(row, r0, r1, r2, r3):
     cpu().store_matrices(row, (r0, r1, r2, r3), transposed=True)
 
 
-@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
-def mma_m16n8k16_f16(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32``: D = A B + C, the four floats of D.
+_10 = Callable[[Any, Any, Any, Any, Any, Any, Any, Any, Any, Any], Any]
+_OPERANDS = "a0", "a1", "a2", "a3", "b0", "b1", "c0", "c1", "c2", "c3"
+
+
+def _mma(depth, kind, text, fragments) -> _10:
+    """``mma_m16n8k{depth}_{kind}``: the documentation behind its instruction, and where its fragments stand."""
+    left, right = kind.split("_") if "_" in kind else (kind, kind)
+    sums, name = ("s32", i32) if left in ("s8", "u8") else ("f32", f32), f"mma_m16n8k{depth}_{kind}"
+
+    def act(thread, *words):
+        return thread.multiply_matrices(kind, words[:4], words[4:6], words[6:])
+
+    text = f"``mma.sync.aligned.m16n8k{depth}.row.col.{sums[0]}.{left}.{right}.{sums[0]}``: {text}"
+    text += f" PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.{fragments}."
+    return tabled(__name__, name, _OPERANDS, [u32] * 6 + [sums[1]] * 4, text, act, UniTuple(sums[1], 4))
+
+
+mma_m16n8k16_f16 = _mma(16, "f16", """D = A B + C, the four floats of D.
     Products of fp16 are exact; in which order they are summed up in float32, and how that is rounded, is
     unspecified. The CPU engine adds them one by one with k going up, C last, and rounds each sum to nearest:
-    the last bits may differ from a GPU's, and small addends that meet a large one. PTX ISA 9.7.14.5.14; the
-    fragments 9.7.14.5.8."""
-    return cpu().multiply_matrices("f16", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
-def mma_m16n8k16_bf16(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32``: as ``mma_m16n8k16_f16``, for bf16.
-    PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.8."""
-    return cpu().multiply_matrices("bf16", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
-def mma_m16n8k8_tf32(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32``: as ``mma_m16n8k16_f16``, for A and B of the
+    the last bits may differ from a GPU's, and small addends that meet a large one.""", 8)  # fmt: skip
+mma_m16n8k16_bf16 = _mma(16, "bf16", "as ``mma_m16n8k16_f16``, for bf16.", 8)
+mma_m16n8k8_tf32 = _mma(8, "tf32", """as ``mma_m16n8k16_f16``, for A and B of the
     bits of floats, of whose fraction only the upper 10 bits count. The others should be zero: what becomes of
-    them is not specified, and the CPU engine cuts them off. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.7."""
-    return cpu().multiply_matrices("tf32", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(i32x4(u32, u32, u32, u32, u32, u32, i32, i32, i32, i32))
-def mma_m16n8k32_s8(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32``: D = A B + C, the four integers of D, for signed
+    them is not specified, and the CPU engine cuts them off.""", 7)  # fmt: skip
+mma_m16n8k32_s8 = _mma(32, "s8", """D = A B + C, the four integers of D, for signed
     bytes. A word has four of them, the lowest byte first. Sums are exact modulo 2^32: one that does not fit
-    wraps. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
-    return cpu().multiply_matrices("s8", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(i32x4(u32, u32, u32, u32, u32, u32, i32, i32, i32, i32))
-def mma_m16n8k32_u8(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32``: as ``mma_m16n8k32_s8``, for unsigned bytes; C and D
-    are signed. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
-    return cpu().multiply_matrices("u8", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(i32x4(u32, u32, u32, u32, u32, u32, i32, i32, i32, i32))
-def mma_m16n8k32_s8_u8(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32``: as ``mma_m16n8k32_s8``, for signed bytes in A and
-    unsigned ones in B. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
-    return cpu().multiply_matrices("s8_u8", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(i32x4(u32, u32, u32, u32, u32, u32, i32, i32, i32, i32))
-def mma_m16n8k32_u8_s8(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32``: as ``mma_m16n8k32_s8``, for unsigned bytes in A and
-    signed ones in B. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
-    return cpu().multiply_matrices("u8_s8", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
-def mma_m16n8k32_e4m3(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32``: as ``mma_m16n8k16_f16``, for fp8 with 4 bits of
+    wraps.""", 10)  # fmt: skip
+mma_m16n8k32_u8 = _mma(32, "u8", "as ``mma_m16n8k32_s8``, for unsigned bytes; C and D are signed.", 10)
+_AS = "as ``mma_m16n8k32_s8``, for"
+mma_m16n8k32_s8_u8 = _mma(32, "s8_u8", f"{_AS} signed bytes in A and unsigned ones in B.", 10)
+mma_m16n8k32_u8_s8 = _mma(32, "u8_s8", f"{_AS} unsigned bytes in A and signed ones in B.", 10)
+mma_m16n8k32_e4m3 = _mma(32, "e4m3", """as ``mma_m16n8k16_f16``, for fp8 with 4 bits of
     exponent, of which a word has four, the lowest byte first. It has no infinities, and its largest number is
-    448. On sm_90 the compiler makes fp16 of them, which is exact, and two products of these.
-    PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
-    return cpu().multiply_matrices("e4m3", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
-def mma_m16n8k32_e5m2(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32``: as ``mma_m16n8k32_e4m3``, for fp8 with 5 bits of
-    exponent, which are the upper bytes of fp16 numbers. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
-    return cpu().multiply_matrices("e5m2", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
-def mma_m16n8k32_e4m3_e5m2(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32``: as ``mma_m16n8k32_e4m3``, for e4m3 in A and e5m2
-    in B. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
-    return cpu().multiply_matrices("e4m3_e5m2", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
-
-
-@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
-def mma_m16n8k32_e5m2_e4m3(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """``mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32``: as ``mma_m16n8k32_e4m3``, for e5m2 in A and e4m3
-    in B. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
-    return cpu().multiply_matrices("e5m2_e4m3", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
+    448. On sm_90 the compiler makes fp16 of them, which is exact, and two
+    products of these.""", 10)  # fmt: skip
+mma_m16n8k32_e5m2 = _mma(32, "e5m2", """as ``mma_m16n8k32_e4m3``, for fp8 with 5 bits of
+    exponent, which are the upper bytes of fp16 numbers.""", 10)  # fmt: skip
+_AS = "as ``mma_m16n8k32_e4m3``, for"
+mma_m16n8k32_e4m3_e5m2 = _mma(32, "e4m3_e5m2", f"{_AS} e4m3 in A and e5m2 in B.", 10)
+mma_m16n8k32_e5m2_e4m3 = _mma(32, "e5m2_e4m3", f"{_AS} e5m2 in A and e4m3 in B.", 10)

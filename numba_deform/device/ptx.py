@@ -31,8 +31,7 @@ _NumbaIntrinsic = type(_numba_intrinsic(lambda typingctx, x: (x(x), None)))
 
 u32, i32, u64, f32, void = types.uint32, types.int32, types.uint64, types.float32, types.void
 u32x2, u32x4 = types.UniTuple(u32, 2), types.UniTuple(u32, 4)
-f32x2, f32x4 = types.UniTuple(f32, 2), types.UniTuple(f32, 4)
-i32x4 = types.UniTuple(i32, 4)
+f32x2 = types.UniTuple(f32, 2)
 f32_registers = types.Array(f32, 1, "C")  # a local array that an instruction reads and writes in its registers
 
 WORDS = {u32: "u32", i32: "i32", u64: "u64", f32: "f32", f32_registers: "local f32 x {}", void: ""}
@@ -334,20 +333,21 @@ def intrinsic(signature, pure=False, meets="", polls="") -> Callable[[Model], Mo
     return bind
 
 
-def tabled(module, name, parameters, kinds, text, act):
+def tabled(module, name, parameters, kinds, text, act, result=void):
     """The intrinsic of that name, for a table of many that differ in little: ``text`` is its documentation, and
-    ``act(thread, ..)`` its model. ``kinds``: the parameters' types."""
+    ``act(thread, ..)`` its model. ``kinds``: the parameters' types; ``result``: that of what it returns."""
     signature = inspect.Signature(
         [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in parameters]
     )
 
     def model(*args, **named):
-        act(cpu(), *signature.bind(*args, **named).args)
+        return act(cpu(), *signature.bind(*args, **named).args)
 
     model.__signature__, model.__module__, model.__name__, model.__qualname__ = signature, module, name, name
     model.__code__ = model.__code__.replace(co_name=name)  # which ``cpu`` tells
-    model.__doc__ = textwrap.fill(text.replace("PTX ISA ", "PTX\0ISA\0"), 106).replace("\0", " ")
-    return intrinsic(void(*kinds))(model)
+    text = " ".join(text.split()).replace("PTX ISA ", "PTX\0ISA\0")
+    model.__doc__ = textwrap.fill(text, 106).replace("\0", " ")
+    return intrinsic(result(*kinds))(model)
 
 
 # What a type checker sees of those of rank 1 to 5: so many numbers as operands, of rank 1 as the name says.

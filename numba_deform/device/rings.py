@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from numba import cuda, int32, uint32
 
 from . import pipeline
-from .limits import MAX_COUNT, MAX_THREADS
+from .cluster import mapa_shared_cluster, mbarrier_arrive_cluster
+from .limits import MAX_COUNT, MAX_THREADS, NAMED_BARRIERS, PORTABLE_CLUSTER
 from .mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from .memory import shared_at
 from .namespace import Namespace
-from .sync import bar_arrive, bar_sync, fence_mbarrier_init, warp
+from .sync import bar_arrive, bar_sync, fence_mbarrier_init, fence_proxy_async, lane, warp
 
 BARRIER = 8  # bytes of an mbarrier
 
@@ -30,7 +31,8 @@ class Ring:
                              parity cannot tell from none
     state.stage              which stage that is, from 0 on
     ring.acquire(state)      producer: wait until the stage is empty
-    ring.expect(state, n)    producer: arrive on full, and so many bytes are to come
+    ring.expect(state, n)    producer: arrive on full, and so many bytes are to come. What ``tiles.load`` of an
+                             Array brings it announces itself, with an arrival of its own
     ring.full(state)         the shared address of the barrier that copies complete on
     ring.wait(state)         consumer: wait until the stage is full
     ring.release(state)      consumer: arrive on empty, past the fence that lets a copy overwrite what was read
@@ -38,6 +40,11 @@ class Ring:
     ring.empty(state)        the shared address of the barrier that is released
     ring.init()              initialise the barriers, by one thread, where ``shared.init()`` does not
     ring.stages
+
+    ``cluster=n`` is for stages that n blocks fill for each other, as an Array with ``cluster`` does: ``empty``
+    warps of each block say to all of them that they have read one, so all lanes of a warp call ``release``, or
+    ``arrive``, which wait for each other. ``shared.init()`` then waits for the whole cluster, and at the end of
+    the kernel ``nd.cluster_sync()`` has to, since other blocks arrive on barriers of this one until then.
 
     ``empty=0`` is for warps that fill again what they alone have read: there are no empty barriers and no
     ``acquire``, and ``release`` fences and waits until all lanes of the warp have read the stage. ``barriers``
@@ -48,14 +55,15 @@ class Ring:
     full: int = 1
     empty: int = 1
     barriers: int = 0
+    cluster: int = 1
 
     alignment = BARRIER
 
     def __post_init__(self):
-        for name, least in (("stages", 1), ("full", 1), ("empty", 0)):
-            count = getattr(self, name)
-            if not isinstance(count, int) or not least <= count <= MAX_COUNT:
-                raise ValueError(f"{name}={count} of a ring must be a whole number from {least} to {MAX_COUNT}")
+        for name, least in (("stages", 1), ("full", 1), ("empty", 0), ("cluster", 1)):
+            count, most = getattr(self, name), PORTABLE_CLUSTER if name == "cluster" else MAX_COUNT
+            if not isinstance(count, int) or not least <= count <= most:
+                raise ValueError(f"{name}={count} of a ring must be a whole number from {least} to {most}")
         _check_barriers(self)
 
     @property
@@ -64,7 +72,8 @@ class Ring:
 
     def init(self, offset):
         """A device function of an address: one thread initialises the barriers ``offset`` bytes behind it."""
-        FIRST, BARRIERS, STAGES, FULL, EMPTY = offset, _full_barriers(self), self.stages, self.full, self.empty
+        FIRST, BARRIERS, STAGES, FULL = offset, _full_barriers(self), self.stages, self.full
+        EMPTY = self.empty * self.cluster
 
         @cuda.jit(device=True, forceinline=True)
         def init(start):
@@ -261,6 +270,17 @@ def _ring_functions(part, name, barriers, init, has_empty):
     def empty(state):
         return shared_at(barriers().empty, state.stage, BARRIER)
 
+    @cuda.jit(device=True, forceinline=True)
+    def arrive_in_cluster(state):
+        cuda.syncwarp()  # all lanes have read the stage
+        if lane() < BLOCKS:
+            mbarrier_arrive_cluster(mapa_shared_cluster(empty(state), uint32(lane())))
+
+    @cuda.jit(device=True, forceinline=True)
+    def release_in_cluster(state):
+        fence_proxy_async()
+        arrive_in_cluster(state)
+
     @cuda.jit(device=True, inline="always")
     def first_use(use=0):
         return skip(pipeline.first_state(), use)
@@ -271,7 +291,9 @@ def _ring_functions(part, name, barriers, init, has_empty):
             return next_use(state)
         return skip(state, uses)
 
-    both = part.stages, _full_barriers(part)
+    BLOCKS, both = getattr(part, "cluster", 1), (part.stages, _full_barriers(part))
+    if BLOCKS > 1:
+        release, arrive = release_in_cluster, arrive_in_cluster
     next_use, skip = pipeline.make_advance(*both), _skip(*both)
     ring = Namespace(
         name, start=first_use, advance=advance, expect=expect, full=full, wait=wait,
@@ -312,9 +334,11 @@ def _alone(start, init):
 class NamedBarrier:
     """A hardware barrier of ``threads`` of the block, whole warps; its number is the layout's business.
 
-    In a kernel, called ``meeting``: ``meeting.sync()`` waits for all of them, ``meeting.arrive()`` does not."""
+    In a kernel, called ``meeting``: ``meeting.sync()`` waits for all of them, ``meeting.arrive()`` does not.
+    With ``count`` there are so many of them, ``meeting.sync(i)`` and ``meeting.arrive(i)``, from 0 on."""
 
     threads: int
+    count: int = 1
 
     alignment = bytes = 1
 
@@ -322,17 +346,19 @@ class NamedBarrier:
         if not isinstance(self.threads, int) or self.threads % 32 or not 32 <= self.threads <= MAX_THREADS:
             rule = f"must be a multiple of 32, at most {MAX_THREADS}"
             raise ValueError(f"threads={self.threads} of a named barrier {rule}")
+        if not isinstance(self.count, int) or not 1 <= self.count <= NAMED_BARRIERS:
+            raise ValueError(f"count={self.count} of a named barrier must be from 1 to {NAMED_BARRIERS}")
 
     def functions(self, name, number):
-        """The Namespace for kernels, of the barrier of that number."""
+        """The Namespace for kernels, of the barriers from that number on."""
         NUMBER, THREADS = number, self.threads
 
         @cuda.jit(device=True, forceinline=True)
-        def sync():
-            bar_sync(uint32(NUMBER), uint32(THREADS))
+        def sync(index=0):
+            bar_sync(uint32(NUMBER + index), uint32(THREADS))
 
         @cuda.jit(device=True, forceinline=True)
-        def arrive():
-            bar_arrive(uint32(NUMBER), uint32(THREADS))
+        def arrive(index=0):
+            bar_arrive(uint32(NUMBER + index), uint32(THREADS))
 
         return Namespace(name, sync=sync, arrive=arrive, threads=self.threads)

@@ -39,7 +39,10 @@ are 32 bytes on, ``descriptor + 2``. A box of 64 along the rows is MN-major: str
 is the size of a box, where the next 64 rows begin, and the next 16 of k are 2048 bytes on.
 """
 
-from .ptx import cpu, f32_registers, intrinsic, u32, u64, void
+from collections.abc import Callable
+from typing import Any
+
+from .ptx import cpu, f32_registers, intrinsic, tabled, u32, u64, void
 
 SWIZZLE_NONE, SWIZZLE_128B, SWIZZLE_64B, SWIZZLE_32B = range(4)  # of a descriptor
 
@@ -102,77 +105,45 @@ def wgmma_descriptor(address, leading, stride, base, swizzle):
     return cpu().matrix_descriptor(address, leading, stride, base, swizzle)
 
 
-@intrinsic(void(f32_registers, u64, u64, u32, u32, u32))
-def wgmma_m64n64k16_f16(sums, a, b, scale_d, trans_a, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16``: sums = A B + sums, or A B where ``scale_d``
+_6 = Callable[[Any, Any, Any, Any, Any, Any], None]
+_8 = Callable[[Any, Any, Any, Any, Any, Any, Any, Any], None]
+_FIRST = """sums = A B + sums, or A B where ``scale_d``
     is 0, which needs no zeros in ``sums``. ``a``, ``b``: descriptors of 64 x 16 and N x 16 fp16 in shared
     memory, the same in all threads of the warpgroup. ``trans_a``, ``trans_b``: 1 for an MN-major matrix,
     else 0; constants, or the product is four instructions. Asynchronous: see the head of this page for
     fences and waits. In which order the products of fp16 are summed up, and how that is rounded, is
-    unspecified; the CPU engine rounds their sum once. PTX ISA 9.7.15.5.2."""
-    cpu().multiply_in_warpgroup("f16", 64, sums, a, b, scale_d, trans_a, trans_b)
-
-
-@intrinsic(void(f32_registers, u64, u64, u32, u32, u32))
-def wgmma_m64n64k16_bf16(sums, a, b, scale_d, trans_a, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16``: as ``wgmma_m64n64k16_f16``, for bf16.
-    PTX ISA 9.7.15.5.2."""
-    cpu().multiply_in_warpgroup("bf16", 64, sums, a, b, scale_d, trans_a, trans_b)
-
-
-@intrinsic(void(f32_registers, u64, u64, u32, u32, u32))
-def wgmma_m64n128k16_f16(sums, a, b, scale_d, trans_a, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16``: as ``wgmma_m64n64k16_f16``, for 128 columns
-    and 64 accumulators. PTX ISA 9.7.15.5.2."""
-    cpu().multiply_in_warpgroup("f16", 128, sums, a, b, scale_d, trans_a, trans_b)
-
-
-@intrinsic(void(f32_registers, u64, u64, u32, u32, u32))
-def wgmma_m64n128k16_bf16(sums, a, b, scale_d, trans_a, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16``: as ``wgmma_m64n128k16_f16``, for bf16.
-    PTX ISA 9.7.15.5.2."""
-    cpu().multiply_in_warpgroup("bf16", 128, sums, a, b, scale_d, trans_a, trans_b)
-
-
-@intrinsic(void(f32_registers, u64, u64, u32, u32, u32))
-def wgmma_m64n256k16_f16(sums, a, b, scale_d, trans_a, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16``: as ``wgmma_m64n64k16_f16``, for 256 columns
-    and 128 accumulators. PTX ISA 9.7.15.5.2."""
-    cpu().multiply_in_warpgroup("f16", 256, sums, a, b, scale_d, trans_a, trans_b)
-
-
-@intrinsic(void(f32_registers, u64, u64, u32, u32, u32))
-def wgmma_m64n256k16_bf16(sums, a, b, scale_d, trans_a, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16``: as ``wgmma_m64n256k16_f16``, for bf16.
-    PTX ISA 9.7.15.5.2."""
-    cpu().multiply_in_warpgroup("bf16", 256, sums, a, b, scale_d, trans_a, trans_b)
-
-
-@intrinsic(void(f32_registers, u32, u32, u32, u32, u64, u32, u32))
-def wgmma_m64n64k16_f16_ra(sums, a0, a1, a2, a3, b, scale_d, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16``: as ``wgmma_m64n64k16_f16``, with A in
+    unspecified; the CPU engine rounds their sum once."""
+_FIRST_RA = """as ``wgmma_m64n64k16_f16``, with A in
     registers, four words a thread. They belong to the product as sums do. That a wgmma_fence stands between
-    the instructions that make them and the product, the CPU engine cannot see. PTX ISA 9.7.15.5.2; the
-    fragment 9.7.15.5.1.1."""
-    cpu().multiply_in_warpgroup("f16", 64, sums, (a0, a1, a2, a3), b, scale_d, 0, trans_b)
+    the instructions that make them and the product, the CPU engine cannot see."""
 
 
-@intrinsic(void(f32_registers, u32, u32, u32, u32, u64, u32, u32))
-def wgmma_m64n64k16_bf16_ra(sums, a0, a1, a2, a3, b, scale_d, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16``: as ``wgmma_m64n64k16_f16_ra``, for bf16.
-    PTX ISA 9.7.15.5.2; the fragment 9.7.15.5.1.1."""
-    cpu().multiply_in_warpgroup("bf16", 64, sums, (a0, a1, a2, a3), b, scale_d, 0, trans_b)
+def _product(columns, kind, held=False) -> Any:
+    """``wgmma_m64n{columns}k16_{kind}``, and with ``held`` that with A in registers."""
+    ending, a = "_ra" * held, ("a0", "a1", "a2", "a3") if held else ("a",)
+
+    def act(thread, sums, *operands):
+        a, (b, scale_d, *trans) = (operands[:4], operands[4:]) if held else (operands[0], operands[1:])
+        thread.multiply_in_warpgroup(kind, columns, sums, a, b, scale_d, *[0] * held, *trans)
+
+    like, what = f"as ``wgmma_m64n{columns if kind == 'bf16' else 64}k16_f16{ending}``", f", for {columns}"
+    what = ", for bf16" if kind == "bf16" else f"{what} columns and {columns // 2} accumulators"
+    text = f"{like}{what}." if kind == "bf16" or columns > 64 else _FIRST_RA if held else _FIRST
+    section = "9.7.15.5.2; the fragment 9.7.15.5.1.1" if held else "9.7.15.5.2"
+    names = "sums", *a, "b", "scale_d", *["trans_a"] * (not held), "trans_b"
+    kinds = f32_registers, *[u32 if held else u64] * len(a), u64, *[u32] * (len(names) - len(a) - 2)
+    name, sizes = f"wgmma_m64n{columns}k16_{kind}{ending}", f"m64n{columns}k16.f32.{kind}.{kind}"
+    text = f"``wgmma.mma_async.sync.aligned.{sizes}``: {text} PTX ISA {section}."
+    return tabled(__name__, name, names, kinds, text, act)
 
 
-@intrinsic(void(f32_registers, u32, u32, u32, u32, u64, u32, u32))
-def wgmma_m64n128k16_f16_ra(sums, a0, a1, a2, a3, b, scale_d, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16``: as ``wgmma_m64n64k16_f16_ra``, for 128
-    columns and 64 accumulators. PTX ISA 9.7.15.5.2; the fragment 9.7.15.5.1.1."""
-    cpu().multiply_in_warpgroup("f16", 128, sums, (a0, a1, a2, a3), b, scale_d, 0, trans_b)
-
-
-@intrinsic(void(f32_registers, u32, u32, u32, u32, u64, u32, u32))
-def wgmma_m64n128k16_bf16_ra(sums, a0, a1, a2, a3, b, scale_d, trans_b):
-    """``wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16``: as ``wgmma_m64n128k16_f16_ra``, for bf16.
-    PTX ISA 9.7.15.5.2; the fragment 9.7.15.5.1.1."""
-    cpu().multiply_in_warpgroup("bf16", 128, sums, (a0, a1, a2, a3), b, scale_d, 0, trans_b)
+wgmma_m64n64k16_f16: _6 = _product(64, "f16")
+wgmma_m64n64k16_bf16: _6 = _product(64, "bf16")
+wgmma_m64n128k16_f16: _6 = _product(128, "f16")
+wgmma_m64n128k16_bf16: _6 = _product(128, "bf16")
+wgmma_m64n256k16_f16: _6 = _product(256, "f16")
+wgmma_m64n256k16_bf16: _6 = _product(256, "bf16")
+wgmma_m64n64k16_f16_ra: _8 = _product(64, "f16", held=True)
+wgmma_m64n64k16_bf16_ra: _8 = _product(64, "bf16", held=True)
+wgmma_m64n128k16_f16_ra: _8 = _product(128, "f16", held=True)
+wgmma_m64n128k16_bf16_ra: _8 = _product(128, "bf16", held=True)

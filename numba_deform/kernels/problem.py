@@ -22,7 +22,7 @@ ITEMSIZE = {name: np.dtype(dtype).itemsize for name, dtype in NUMPY_DTYPES.items
 class ConfigError(ValueError):
     """A configuration breaks a rule; has ``field``, ``value`` and ``rule``."""
 
-    def __init__(self, field, value, rule):
+    def __init__(self, field: str, value: object, rule: str) -> None:
         self.field, self.value, self.rule = field, value, rule
         super().__init__(f"{field}={value}: {rule}")
 

@@ -19,6 +19,7 @@ from ..attention.request import pick_variant
 from ..compiler import built
 from ..compiler.cache import shared_directory
 from ..engines.gpu.launch import launch, time_launches
+from ..engines.sass.units import GPUS
 from ..engines.suggestions import closest
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
@@ -154,8 +155,8 @@ def measure_entry(task):
     ``outside`` its windows; on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU engine
     ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of times."""
     case, entry = case_of(task["engine"], task["workload"], task["seed"]), task["entry"]
-    if task["engine"] == "model":
-        return predict_entry(case, entry)
+    if task["engine"] in GPUS:
+        return predict_entry(case, entry, task["engine"])
     if entry.linked and not case.gpu:
         raise ConfigError("linked", 1, "the CPU engine runs neither form of the GPU's code")
     bound, why = entry.bind(case)
@@ -177,15 +178,13 @@ def measure_entry(task):
     return result
 
 
-def predict_entry(case, entry):
-    """``predicted_ms`` of one entry on an H200, the ``interval_ms`` of it, and the unit that ``binds``. Nothing
-    is compared: only the blocks of one SM run."""
+def predict_entry(case, entry, gpu="h200"):
+    """The ``columns`` of the Prediction for one entry. Nothing is compared: only the blocks of one SM run."""
     if entry.linked:
         raise ConfigError("linked", 1, "predicted are the kernels as they are launched, with all PTX in them")
     bound, _ = case.bind(entry.variant, dict(entry.parameters), resident=resident_blocks)
-    found = predict(emulate_bound(case, bound, timed=True)[0])
-    times = {"predicted_ms": found.microseconds / 1e3, "interval_ms": [time / 1e3 for time in found.interval]}
-    return {"config": dataclasses.asdict(bound.config), "measured": False, **times, "binds": found.binds}
+    found = predict(emulate_bound(case, bound, timed=True)[0], GPUS[gpu], own=True)
+    return {"config": dataclasses.asdict(bound.config), **found.columns()}
 
 
 def measure_here(task, measure=measure):
@@ -255,14 +254,14 @@ def _compile(task, architecture):
         return
 
 
-def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1, model=False,
+def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1, model=None,
           progress=lambda text: None, profile=False, isolated=True, with_ceilings=True):  # fmt: skip
     """A JSON document: rows of all entries, peers and ceilings, for each of ``workloads``.
 
     limit          seconds that the check of one entry may take, its compilation included
     progress       ``progress(text)`` is told what goes on
     gpu            None: the CPU engine's virtual time stands in the rows, marked as not measured; or, with
-                   ``model``, the time that a model of an H200 predicts
+                   ``model``, "h200" or "h100", the time that a model of it predicts
     isolated       False: entries are checked in this process, as those always are that only it knows
                    (``registry.register``, but not those of a file: ``registry.load``)
     with_ceilings  False: none is measured
@@ -270,7 +269,7 @@ def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.
                    raises ToolMissing at once where there is no Nsight Compute"""
     if profile:
         counters.find_ncu()
-    rows, ceiling_rows, engine = [], [], "gpu" if gpu else "model" if model else "cpu"
+    rows, ceiling_rows, engine = [], [], "gpu" if gpu else model or "cpu"
     with shared_directory():
         if gpu:
             progress("compiling")

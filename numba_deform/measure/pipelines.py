@@ -21,14 +21,15 @@ from ..engines.gpu.in_place import OnGpu, has_guarded_form, run_launch
 from ..engines.gpu.launch import launch as launch_kernel
 from ..engines.gpu.launch import time_launches
 from ..engines.launches import Launch
-from ..engines.sass import emulate
+from ..engines.sass import ONE_SM, emulate
+from ..engines.sass.units import GPUS
 from ..engines.waivers import told
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError
 from ..kernels.registry import load, loaded_files
 from . import ceilings, counters, record
 from .bench import clock, is_of_this_process, measure_here, time_round_by_round
-from .predict import predict, write_clocks
+from .predict import MOST, predict, predict_launch, write_clocks
 from .profile import Profile
 from .timeline import MODEL, TimelineError, Timelines, decode, with_copies
 from .worker import Worker, explain
@@ -107,27 +108,32 @@ def record_launch(launch, gpu=None, block=0, options=None, model=False):
     return with_copies(recorded, [event for event in events if event.block == block])
 
 
-def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine="cpu", cluster=None, only=None,
-            items=None, time=False):  # fmt: skip
+def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine="cpu", cluster=None,
+            only=ONE_SM, items=None, time=False, limit=MOST, gpu="h200"):  # fmt: skip
     """What a launch does line by line: a :class:`~.profile.Profile`, which draws itself in a notebook.
 
     ``profile(copy(stages=4))``, or a kernel with ``grid`` and ``args`` as for ``simulate``; one of ``from_ptx``
     or ``from_cuda`` with ``block`` and ``shared_bytes``, which others have themselves. Without a GPU its
     machine code for Hopper runs (``engines.sass``), outputs are written and, of a Launch, compared; nothing is
-    judged, which is for ``simulate``. ``only``: numbers of the blocks that run, for large grids; ``items``:
-    {name: how many} of what the totals are divided by. ``time``: also what a model of an SM of an H200
-    predicts for it (``measure.predict``), by the first block's SM; ValueError with clusters.
+    judged, which is for ``simulate``. ``only``: numbers of the blocks that run, or None for all; as it is, one
+    SM's of a grid that is larger than what all SMs hold at once, or with ``time`` than one block for each: the
+    figures are scaled up then, and nothing is compared. At most ``limit`` instructions of warps run.
+    ``items``: {name: how many} of what the totals are divided by. ``time``: also what a model of an SM of a
+    ``gpu``, "h200" or "h100", predicts for it (``measure.predict``), by the first block's SM; ValueError with
+    clusters.
 
     ``engine="gpu"``: instead {name: number}, the counters of Nsight Compute (``measure.counters.METRICS``),
     which watches another process, that makes the pipeline anew from its file. Raises ValueError for one that is
     in no file, ToolMissing without the tools, and what ``engines.sass.emulate`` raises."""
     if engine not in ("cpu", "gpu"):
         raise ValueError(f"engine={engine!r} must be cpu or gpu")
+    if gpu not in GPUS:
+        raise ValueError(f"gpu={gpu!r} must be {' or '.join(GPUS)}")
     if not isinstance(kernel, (Launch, Kernel)) and hasattr(kernel, "text"):
         if engine == "gpu":
             raise ValueError(f"{kernel.name} is of PTX: engine='gpu' counts kernels and pipelines of Python")
-        run = emulate(kernel, grid, args, shared_bytes, cluster, only, block=block, traced=time)
-        return Profile(kernel.name, run, items or {}, predict(run) if time else None)
+        run = emulate(kernel, grid, args, shared_bytes, cluster, only, limit, block=block, traced=time)
+        return Profile(kernel.name, run, items or {}, predict(run, GPUS[gpu]) if time else None)
     if (block, shared_bytes) != (None, None):
         raise ValueError("block= and shared_bytes= are for kernels of PTX and CUDA C++: others have their own")
     launch = launch_of(kernel, grid, args, cluster)
@@ -135,8 +141,8 @@ def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine
         engine_for(engine, launch.capability, launch.title)
         return counters.count(counters_task(launch))
     items = items or ({"byte": launch.bytes} if launch.bytes else {})
-    run = emulate(launch, only=only, traced=time)
-    return Profile(launch.title, run, items, predict(run) if time else None)
+    run = emulate(launch, only=only, limit=limit, traced=time)
+    return Profile(launch.title, run, items, predict(run, GPUS[gpu]) if time else None)
 
 
 def counters_task(launch):
@@ -177,7 +183,8 @@ def columns(entry):
 
 
 def measure(task):
-    """Run one entry, compare, and time it if the task has repeats: a row of a result.
+    """Run one entry, compare, and time it if the task has repeats: a row of a result. Where ``engine`` is a GPU
+    of the model, "h200" or "h100", what is predicted for it, and nothing is compared.
 
     ``error`` is the largest of its outputs, ``config`` its parameters. On the CPU engine ``virtual_cycles``,
     which are no measurement; on a GPU, where the guarded form runs first if there is one, the figures of
@@ -187,6 +194,8 @@ def measure(task):
     entry = task["entry"]
     launch = launch_for(entry)
     config = PIPELINES[entry.variant].checked(dict(entry.parameters))
+    if task["engine"] in GPUS:
+        return {"config": config, **predict_launch(launch, task["engine"]).columns()}
     if task["engine"] == "cpu":
         if entry.linked:
             raise ConfigError("linked", 1, "the CPU engine runs neither form of the GPU's code")
@@ -244,10 +253,12 @@ def rates(launch, milliseconds):
     return figures
 
 
-def bench_rows(gpu, entries, repeats=10, limit=120.0, warm_up=1, profile=False, progress=lambda text: None):
+def bench_rows(gpu, entries, repeats=10, limit=120.0, warm_up=1, profile=False, model=None,
+               progress=lambda text: None):  # fmt: skip
     """The rows of pipelines for a document of ``bench``: each is checked in a child process, then all are timed
-    here in turn, and beside them a plain copy of memory, which says how close one comes to it."""
-    rows, engine = [], "gpu" if gpu else "cpu"
+    here in turn, and beside them a plain copy of memory, which says how close one comes to it. ``model``: the
+    GPU for which times are predicted instead."""
+    rows, engine = [], "gpu" if gpu else model or "cpu"
     with Worker(f"{__name__}:measure", limit) as worker:
         for entry in entries:
             progress(entry.label)

@@ -11,32 +11,35 @@ from math import prod
 
 import numpy as np
 
-from ..engines.sass import emulate
+from ..engines.sass import ONE_SM, emulate
 from ..engines.sass.counters import L1
 from ..engines.sass.listing import listing
 from ..engines.sass.machine import RESERVED, resident
 from ..engines.sass.memory import MAP_BYTES
 from ..engines.sass.sm import REASONS, Sm
 from ..engines.sass.traces import Work
-from ..engines.sass.units import HOPPER, QUARTERS, SMS
+from ..engines.sass.units import GPUS, HOPPER, QUARTERS, SMS
 
 # Of measured by predicted times of the rows that were held back: where nine of ten lie (bench/PREDICTED.md).
 LOW, HIGH, HELD_BACK = 0.89, 1.18, 228
+# Likewise of OTHERS kernels that others wrote and timed on an H100: where INSIDE of them lie (the same page).
+OTHERS_LOW, OTHERS_HIGH, INSIDE, OTHERS = 0.0, 0.0, 0, 13
+MOST = 20_000_000  # instructions of warps that run for a profile
 TIE = 0.1  # predicted times that lie further apart are in the order that was measured, nearly always
-ENOUGH = 1_000_000  # instructions of warps that stand for a large grid
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """``cycles`` of an SM for all its blocks; ``busy``: {unit: its share of that time}; ``stalls``: {(reason,
     number of the instruction): cycles of warps}, of the blocks that were played; ``clocks``: {(which of them,
-    warp): the cycles at which it read the clock}."""
+    warp): the cycles at which it read the clock}; ``own``: whether it is a kernel of the package."""
 
     cycles: float
     busy: dict
     stalls: dict
     constants: tuple = HOPPER
     clocks: dict = field(default_factory=dict)
+    own: bool = False
 
     @property
     def microseconds(self):
@@ -45,21 +48,39 @@ class Prediction:
 
     @property
     def interval(self):
-        """(least, most) microseconds: nine of ten recorded times that were held back lie so far around their
-        prediction."""
-        return LOW * self.microseconds, HIGH * self.microseconds
+        """(least, most) microseconds: so far around their predictions lay recorded times, nine of ten of those
+        of the package's ``own`` kernels that were held back, or INSIDE of OTHERS of other kernels."""
+        low, high = (LOW, HIGH) if self.own else (OTHERS_LOW, OTHERS_HIGH)
+        return low * self.microseconds, high * self.microseconds
+
+    @property
+    def claim(self):
+        """What the interval says."""
+        if self.own:
+            return f"so far off were nine of ten of {HELD_BACK} recorded times of this package's kernels"
+        return f"so far off were {INSIDE} of {OTHERS} kernels of others, timed on an H100"
 
     def told(self):
         """The time in a sentence."""
         least, most = self.interval
-        return (f"predicted: {self.microseconds:,.1f} us, {least:,.1f} to {most:,.1f}, on an H200 at "
-                f"{self.constants.ghz} GHz; so far off were nine of ten of {HELD_BACK} recorded times of this "
-                "package's kernels (bench/PREDICTED.md)")  # fmt: skip
+        return (f"predicted: {self.microseconds:,.1f} us, {least:,.1f} to {most:,.1f}, on an {self.gpu} at "
+                f"{self.constants.ghz} GHz; {self.claim} (bench/PREDICTED.md)")  # fmt: skip
+
+    @property
+    def gpu(self):
+        """The name of the GPU that it is for."""
+        return next((name.upper() for name, known in GPUS.items() if known == self.constants), "Hopper GPU")
+
+    def columns(self):
+        """Of a row of ``bench``, ``sweep`` and ``tune``."""
+        return {"measured": False, "predicted_ms": self.microseconds / 1e3, "model": self.gpu,
+                "interval_ms": [time / 1e3 for time in self.interval], "binds": self.binds}  # fmt: skip
 
     def document(self):
         """What it says, as JSON's types."""
-        return {"microseconds": self.microseconds, "interval": self.interval, "cycles": self.cycles,
-                "binds": self.binds, "busy": self.busy, "reasons": self.reasons}  # fmt: skip
+        return {"gpu": self.gpu, "microseconds": self.microseconds, "interval": self.interval,
+                "cycles": self.cycles, "binds": self.binds, "busy": self.busy,
+                "reasons": self.reasons}  # fmt: skip
 
     @property
     def binds(self):
@@ -91,30 +112,26 @@ def resident_blocks(kernel, shared_bytes):
     return SMS * resident(code.registers, kernel.threads, max(code.shared, RESERVED) + shared_bytes)
 
 
-def blocks_of_one_sm(blocks, held):
-    """(the numbers of the first SM's blocks, ``enough`` for ``emulate``: of a large grid a part will do, if all
-    SMs hold fewer than ``held`` of it)"""
-    return list(range(0, blocks, SMS)), None if blocks <= held else ENOUGH
-
-
-def emulate_bound(case, bound, only=None, timed=False):
-    """(the Run, the output) of a Bound on the arrays of its ``Case``, of the blocks ``only``. ``timed``: traced
-    for ``predict``, and if no others are asked for, of the blocks of one SM."""
-    enough = None
-    if timed and only is None:
-        only, enough = blocks_of_one_sm(bound.blocks, resident_blocks(bound.kernel, bound.shared_bytes))
+def emulate_bound(case, bound, timed=False, **options):
+    """(the Run, the output) of a Bound on the arrays of its ``Case``; ``options`` are those of ``emulate``.
+    ``timed``: traced for ``predict``, and if no others are asked for, of the blocks of one SM."""
     out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
-    args = bound.arguments((*case.arrays, out))
-    run = emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, only=only, traced=timed, enough=enough)
-    return run, out
+    args, options = bound.arguments((*case.arrays, out)), {"only": ONE_SM, **options}
+    return emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, traced=timed, **options), out
 
 
-def predict(run, constants=HOPPER, repeats=1):
+def predict_launch(launch, gpu="h200"):
+    """The Prediction for a Launch, on a GPU of GPUS. Of a large grid one SM's blocks run, not compared."""
+    return predict(emulate(launch, only=ONE_SM, limit=MOST, traced=True), GPUS[gpu])
+
+
+def predict(run, constants=HOPPER, repeats=1, own=False):
     """The :class:`Prediction` for an ``engines.sass.Run`` that was traced; playing it uses its traces up.
-    ``repeats``: how many such launches one after the other make the whole, with other arrays each."""
+    ``repeats``: how many such launches one after the other make the whole, with other arrays each; ``own``:
+    whether its kernel is the package's."""
     traces, done = run.traces, len(run.traces.blocks)
     mine = run.blocks / SMS if run.blocks > run.resident * SMS else done
-    far = _memory_share(traces, mine / done * SMS, repeats, constants)
+    far = _memory_share(traces, run.blocks / run.ran, repeats, constants)
     sm = Sm(run.listing, L1(traces.l1_bytes), far, constants, _map_fetch_cycles(traces, constants))
     total = sm.run(traces.blocks, run.resident)
     cycles = total if mine <= done else _extrapolate(sm.ends, run.resident, mine)
@@ -123,7 +140,7 @@ def predict(run, constants=HOPPER, repeats=1):
     for unit in ("lsu", "tma"):  # instructions alone; the work is the data path's, the copy engine's
         busy.pop(unit, None)
     return Prediction(cycles * repeats, {"issue": issue / total / QUARTERS, **busy}, dict(sm.stalls), constants,
-                      dict(sm.clocks))  # fmt: skip
+                      dict(sm.clocks), own)  # fmt: skip
 
 
 def write_clocks(kernel, grid, args, shared_bytes, marks, block, cluster=None):
@@ -151,13 +168,15 @@ def _extrapolate(ends, resident, blocks):
 
 
 def _memory_share(traces, scale, repeats, constants):
-    """A function of an address: what share of what is asked of L2 there comes from memory. Nothing, if L2 holds
-    all arrays and the launch comes again and again; else each byte once."""
+    """A function of an address, and whether it is written: what share of what is asked of L2 there comes from
+    memory, or goes there. Nothing, if L2 holds all arrays and the launch comes again and again; else each byte
+    is read once, and written once."""
     if sum(traces.sizes) * repeats <= constants.l2_size:
         return None
-    shares = [min(1.0, size / (asked * scale)) if asked else 1.0
-              for size, asked in zip(traces.sizes, traces.fetched, strict=True)]  # fmt: skip
-    return lambda address: shares[max(bisect_right(traces.starts, address) - 1, 0)]
+    shares = [[0.0, *(min(1.0, size / (asked * scale)) if asked else 1.0  # 0: threads' own memory
+                      for size, asked in zip(traces.sizes, of, strict=True))]
+              for of in (traces.fetched, traces.written)]  # fmt: skip
+    return lambda address, stored=False: shares[stored][bisect_right(traces.starts, address)]
 
 
 def _map_fetch_cycles(traces, constants):

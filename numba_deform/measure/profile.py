@@ -21,7 +21,8 @@ SURE = 0.5
 TOTALS = {
     "instructions": "executed", "threads": "threads", "divergent": "divergent", "lsu_wavefronts": "wavefronts",
     "bank_conflicts": "conflicts", "global_sectors": "sectors", "global_lines": "lines", "l2_bytes": "l2_bytes",
-    "atomics": "atomics", "tma_requests": "tma_requests", "tma_bytes": "tma_bytes", "barriers": "barriers",
+    "atomics": "atomics", "spills": "spills",
+    "tma_requests": "tma_requests", "tma_bytes": "tma_bytes", "barriers": "barriers",
 }  # fmt: skip
 """{name of a total: of what is counted by line}"""
 NSIGHT = {
@@ -83,6 +84,7 @@ class Profile:
                          "conflicts", "requests"):  # fmt: skip
                 found[name] += int(getattr(counts, name)[n])
             found["atomics"] += executed * code[n].stem.startswith(("ATOM", "RED"))
+            found["spills"] += executed * (code[n].stem in ("LDL", "STL"))
             found["barriers"] += executed * (code[n].stem in ("BAR", "SYNCS"))
             found["tma_requests"] += int(counts.requests[n]) * (pipe_of(code[n]) == "tma")
             found["flop_cycles"] += executed * products(code[n]) / RATES["tensor"]
@@ -148,6 +150,11 @@ class Profile:
     def text(self, lines=25, sass=False):
         """The totals, the roofline and the table by line; with ``sass`` the instructions under each line."""
         told = [f"{self.title}: {self.run.ran:,} of {self.run.blocks:,} blocks ran, {self.run.resident} an SM"]
+        part = self.run.ran < self.run.blocks
+        told += ["these stand for all: figures are scaled up, no output is compared (only=all runs all)"] * part
+        has = {one.stem for one in self.run.listing}
+        told += ["its setmaxnreg has no effect here: no ptxas on PATH takes this PTX"] * (
+            "setmaxnreg" in getattr(self.run.kernel, "text", "") and "USETMAXREG" not in has)  # fmt: skip
         told += [self._total(name, value) for name, value in self.totals.items() if value]
         told.append("instructions by unit: " + ", ".join(f"{u} {_short(n)}" for u, n in self.pipes.items()))
         bounds = sorted(self.roofline.items(), key=lambda pair: -pair[1])

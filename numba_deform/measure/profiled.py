@@ -6,9 +6,10 @@ from collections import Counter
 from ..compiler import Kernel
 from ..compiler.sass import tool
 from ..engines.cpu.frontends.ptx.kernels import PtxKernel
-from ..engines.sass import emulate
+from ..engines.sass import ONE_SM, emulate
 from ..programs import program, ptx_program
 from ..programs.session import stand_ins
+from .predict import MOST
 from .profile import Profile
 
 
@@ -22,19 +23,22 @@ class Profiles:
 
     arch = "sm_90a"  # whose machine code is run
 
-    def __init__(self):
+    def __init__(self, only=ONE_SM, limit=MOST):
+        self.part = {"only": only, "limit": limit}
         self.runs, self.launches, self.notes, self.kernels = {}, Counter(), [], {}  # kernels: by functions
 
     def judge(self, launched):
-        """Run it whole: the program goes on with what it has written. NotProfiled, and what ``emulate``
-        raises."""
+        """Run it, of a large one the part that ``only`` says: the program goes on with what was written.
+        NotProfiled, and what ``emulate`` raises."""
         kernel = self._kernel(launched.kernel)
         if getattr(launched, "checked", None):  # it has all that is launched, and looks at the results
-            run = emulate(launched.checked)
+            run = emulate(launched.checked, **self.part)
         else:
             run = emulate(kernel, launched.grid, launched.args, launched.shared_bytes,
-                          getattr(launched, "cluster", None), block=launched.block)  # fmt: skip
-        key = kernel, tuple(launched.block)
+                          getattr(launched, "cluster", None), block=launched.block, **self.part)  # fmt: skip
+        key = kernel, tuple(launched.block), launched.grid if run.ran < run.blocks else None
+        if key[-1] is not None and not self.launches[key]:
+            self.note(f"{kernel.name}: it goes on with what {run.ran:,} of {run.blocks:,} blocks wrote")
         self.launches[key] += 1
         self.runs[key] = self.runs[key].with_more(run) if key in self.runs else run
 
@@ -63,25 +67,26 @@ class Profiles:
         found = self.runs.items()
         return [Profile(self._title(*key), run, {"launch": self.launches[key]}) for key, run in found]
 
-    def _title(self, kernel, block):
-        count = self.launches[kernel, block]
+    def _title(self, kernel, block, grid):
+        count = self.launches[kernel, block, grid]
         shape = "x".join(map(str, block)).removesuffix("x1").removesuffix("x1")
         return f"{kernel.name}, {count:,} launch{'es' * (count > 1)} of blocks of {shape} threads"
 
 
-def profile_program(words):
+def profile_program(words, **part):
     """(the Profiles, the program's exit status) of ``program.py ..``, of ``-m module ..`` or, in the words of
-    ``check``, of one launch of a ``.ptx`` or ``.cu`` file. Raises ToolMissing, and what ``check`` raises."""
+    ``check``, of one launch of a ``.ptx`` or ``.cu`` file; ``part``: of Profiles. Raises ToolMissing, and what
+    ``check`` raises."""
     tool("nvdisasm"), tool("cuobjdump")  # before the program begins
     if words[0].endswith(ptx_program.SUFFIXES):
-        profiles = Profiles()
+        profiles = Profiles(**part)
         profiles.judge(ptx_program.launch_of(words))
         return profiles, 0
-    return program.ran(words, _profiled())
+    return program.ran(words, _profiled(part))
 
 
 @contextlib.contextmanager
-def _profiled():
-    profiles = Profiles()
+def _profiled(part):
+    profiles = Profiles(**part)
     with stand_ins(profiles):
         yield profiles

@@ -9,7 +9,7 @@ from ..engines.suggestions import closest
 from ..kernels.registry import VARIANTS, current_name
 from ..workloads.presets import PRESETS
 from .parameters import show
-from .predict import HELD_BACK, TIE
+from .predict import TIE
 from .timeline import SERIES
 
 # Markers and dashes say the same as the colours once more.
@@ -41,9 +41,9 @@ LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "
           "add-fp32": "additions", "add-fixed": "additions"}  # fmt: skip
 
 
-PREDICTED = (f"predicted for an H200 by a model of an SM, not measured (bench/PREDICTED.md: {HELD_BACK} rows), "
-             f"and nothing compared; those of one place are a tie, within {TIE:.0%}")  # fmt: skip
-PLACED = "place", "ms", "nine of ten within", "busiest"
+PREDICTED = ("predicted for an {} by a model of an SM, not measured, and nothing compared (how far off: "
+             f"bench/PREDICTED.md); those of one place are a tie, within {TIE:.0%}")  # fmt: skip
+PLACED = "place", "ms", "probably within", "busiest"
 
 
 def load(path):
@@ -132,7 +132,7 @@ def _places(rows):
 
 def _predicted(row):
     least, most = row["interval_ms"]
-    return str(row["place"]), f"{row['predicted_ms']:.3f}", f"{least:.3f} .. {most:.3f}", row["binds"]
+    return str(row["place"]), f"{row['predicted_ms']:.4f}", f"{least:.4f} .. {most:.4f}", row["binds"]
 
 
 def _ceiling(row):
@@ -217,7 +217,7 @@ def markdown_lines(title, headings, rows, right=()):
 def _parts(document):
     """(title, headings, rows of texts) of each table that has rows."""
     measured = _having(document, "median_ms")
-    profiled = [row for row in measured if "profile" in row]
+    profiled, told = [row for row in measured if "profile" in row], _having(document, "predicted_ms")
     usual = {"gradients": (GRADIENT_HEADINGS, _gradients), "training": (STEP_HEADINGS, _step)}.get(
         document.get("what"), (HEADINGS, _measured))  # fmt: skip
     own, timed = ([row for row in measured if (row.get("kind") == "pipeline") == is_own] for is_own in (1, 0))
@@ -227,7 +227,8 @@ def _parts(document):
         *((f"{caption(document)}; {how}", ("virtual cycles", "error"), rows,
            lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"))
           for how, rows in _by_fetch(_having(document, "virtual_cycles")).items()),
-        (PREDICTED, PLACED, _places(_having(document, "predicted_ms")), _predicted),
+        (PREDICTED.format(next((row["model"] for row in told if "model" in row), "H200")), PLACED,
+         _places(told), _predicted),
         ("ceilings, for the same number of tiles or bytes", ("ms", "cycles/tile", "configuration"),
          [row for row in document.get("ceilings", ()) if row["best"]], _ceiling),
         ("counters of one launch, by Nsight Compute", [heading for heading, *_ in COUNTERS],

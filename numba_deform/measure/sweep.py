@@ -104,21 +104,22 @@ def point_of(entry, workload):
 
 
 def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, measure=MEASURE,
-          progress=lambda done, total, label: None, executor=None):  # fmt: skip
+          progress=lambda done, total, label: None, executor=None, model=None):  # fmt: skip
     """Measure ``points`` into the JSON file ``path``; returns the document.
 
     Rows that ``path`` has already are kept and not measured again, but for variants whose file has changed;
     ``retry`` repeats those that failed. ``limit`` is in seconds, for one point. ``measure`` is the path of a
-    function as ``bench.measure``. With ``gpu`` None the CPU engine gives virtual cycles. ``progress(done,
+    function as ``bench.measure``. With ``gpu`` None the CPU engine gives virtual cycles,
+    or the model of a GPU of the name ``model`` predicts. ``progress(done,
     total, label)`` is called before every point and at the end. Points are measured in the workers of
     ``executor``, a ``concurrent.futures.Executor``, if there is one: a worker for each GPU, all of them like
     ``gpu``, such as ``worker.gpu_workers`` has. What ends a worker is its executor's to say, ``limit`` is not
     kept there. Raises ValueError for a file of another GPU."""
-    document = _open(path, gpu, repeats, seed)
+    document = _open(path, gpu, repeats, seed, model)
     rows = {row["key"]: row for row in document["rows"]}
     left = [p for p in points if p.key not in rows or (retry and "error_text" in rows[p.key])
             or rows[p.key].get("source", "") != p.source]  # fmt: skip
-    engine = "gpu" if gpu else "cpu"
+    engine = "gpu" if gpu else model or "cpu"
 
     def task(point):
         if not point.workload:
@@ -150,18 +151,20 @@ def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, 
     return document
 
 
-def _open(path, gpu, repeats, seed):
+def _open(path, gpu, repeats, seed, model):
     """The document in ``path``, or a new one."""
-    new = record.document(gpu, [], kind="sweep", clock=bench.clock(gpu) if gpu else None,
-                          settings={"repeats": repeats, "seed": seed})  # fmt: skip
+    settings = {"repeats": repeats, "seed": seed} | ({"model": model} if model else {})
+    new = record.document(gpu, [], kind="sweep", clock=bench.clock(gpu) if gpu else None, settings=settings)
     if not Path(path).exists():
         return new
     old = json.loads(Path(path).read_text())
-    if old.get("kind") != "sweep" or old["machine"]["gpu"] != new["machine"]["gpu"]:
-        raise ValueError(
-            f"out={path} holds a {old.get('kind')} of {old['machine']['gpu'] or 'the CPU engine'}, not "
-            f"a sweep of {new['machine']['gpu'] or 'the CPU engine'}: choose another file"
-        )
+
+    def engine(one):
+        return one["machine"]["gpu"] or one["settings"].get("model") or "the CPU engine"
+
+    if old.get("kind") != "sweep" or engine(old) != engine(new):
+        held = f"a {old.get('kind')} of {engine(old)}" if "settings" in old else "something else"
+        raise ValueError(f"out={path} holds {held}, not a sweep of {engine(new)}: choose another file")
     return old
 
 

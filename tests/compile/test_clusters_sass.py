@@ -7,6 +7,7 @@ from numba import cuda, types, uint32
 
 from numba_deform.compiler import Kernel, kernel, u32, u64
 from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.course.pipelines.gemm import gemm
 from numba_deform.device import cluster as c
 from numba_deform.device import cluster_async, cluster_flags, sync
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_try_wait_parity
@@ -29,6 +30,15 @@ def test_a_clusters_instructions():
     assert found.instructions["UCGABAR_ARV"] and found.instructions["UCGABAR_WAIT"]
     assert "UTMALDG.3D.MULTICAST" in found.sass and re.search(r"SYNCS\.ARRIVE\S*\.RED", found.sass)
     assert not found.stack and "CALL" not in found.instructions
+
+
+def test_a_gemm_by_clusters():
+    """Two warpgroups of 256 columns: B comes by multicast, four products a step, and nothing is spilled."""
+    found = inspect_kernel(gemm(columns=256, groups=2).kernel)
+    assert found.spill_loads == found.spill_stores == found.stack == 0 and "CALL" not in found.instructions
+    assert found.sass.count("UTMALDG.2D.MULTICAST") == 1 and found.instructions["UTMALDG"] == 2
+    assert found.sass.count("HGMMA.64x256x16.F32.BF16") == 4
+    assert found.instructions["STSM"] == 16 and "UTMASTG" in found.instructions
 
 
 def test_cluster_scope_is_no_other_name_for_cta_scope():

@@ -1,7 +1,7 @@
 """What `Shared`, `Ring` and `Array` cost: nothing beside shared arrays and addresses carved by hand."""
 
 import pytest
-from numba import cuda, float32, uint8, uint32, uint64
+from numba import cuda, float32, types, uint8, uint32, uint64
 
 from numba_deform.compiler import i32, kernel, static_range, u64
 from numba_deform.compiler.sass import inspect_kernel
@@ -26,6 +26,19 @@ from numba_deform.device.tma import cp_async_bulk_tensor_2d, fence_proxy_tensorm
 
 advance3, advance4 = make_advance(3), make_advance(4)
 TILE, SQUARE = 4096, 8192  # bytes: 32 x 32 floats, 64 x 64 halves
+
+
+def test_a_parameter_has_no_address():
+    """Why maps lie in global memory, as notebooks/site/api.md says: 128 bytes become sixteen numbers. Where it
+    fails, Numba-CUDA may have learnt to pass a ``__grid_constant__`` map."""
+    signature = types.UniTuple(types.uint64, 16), types.uint64[:]
+
+    def read(map, out):
+        out[0] = map[0] + map[15]
+
+    ptx, _ = cuda.compile_ptx(read, signature, cc=(9, 0))
+    parameters = ptx[ptx.index(".entry") :].partition(")")[0]
+    assert parameters.count(".param .u64") >= 16 and ".align" not in parameters
 
 
 @kernel(threads=64)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from numba import cuda, float32, uint32, uint64
+from numba import cuda, float32, int32, uint32, uint64
 
 from numba_deform.compiler import kernel, static_range, u32, u64
 from numba_deform.compiler.sass import inspect_kernel
@@ -12,7 +12,9 @@ from numba_deform.device import wgmma
 from numba_deform.device.half2 import cvt_rn_f16x2_f32
 from numba_deform.device.limits import HOPPER, LIMITS
 from numba_deform.device.memory import dynamic_bytes, ld_shared_v4, st_global_b32
+from numba_deform.device.sync import warp
 from numba_deform.device.wgmma import wgmma_commit_group, wgmma_descriptor, wgmma_fence, wgmma_wait_group
+from numba_deform.kernels import warp_product
 from numba_deform.kernels.budget import occupancy
 
 SMALL = WarpgroupProduct(rows=64, columns=64, stages=2, consumer_registers=256)
@@ -106,6 +108,25 @@ def test_a_descriptor_is_its_fields():
     found = inspect_kernel(describe)
     high = 1024 >> 4 | 5 << 17 | 1 << 30
     assert f"{high:#x}" in found.sass and "CALL" not in found.instructions
+
+
+def test_a_product_to_swizzled_tiles():
+    """256 columns of bfloat16: four products a step, and sums go from registers to tiles."""
+    product = warp_product.WarpgroupProduct(256, "bfloat16").functions()
+
+    @kernel(threads=128, whole_program=True)
+    def multiply(a: u32, b: u32, c: u32, steps: u32):
+        sums = product.zeros()
+        for step in range(steps):
+            product.add(sums, a, b, uint32(step))
+            product.wait(sums, 0)
+        product.store_tile(c, int32(16 * warp()), sums)
+
+    found = inspect_kernel(multiply)
+    assert found.spill_loads == found.spill_stores == found.stack == 0
+    assert {each for each, _ in products(found.sass)} == {"HGMMA.64x256x16.F32.BF16"}
+    assert found.instructions["STSM"] == 16 and found.instructions["HGMMA"] == 4
+    assert found.sass.count("F2FP.BF16") == 64
 
 
 @pytest.mark.parametrize(

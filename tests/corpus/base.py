@@ -24,11 +24,13 @@ pipelines are made of, one family a file, on random data; nor ``waived/``: progr
 be waived.
 """
 
+import dis
 import functools
 import importlib
 import inspect
 import linecache
 import re
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
@@ -117,6 +119,12 @@ class Program:
             return kernel
         kinds = [types.uint64 if isinstance(a, TensorMapArray) else typeof(a) for a in self.args()]
         return make_kernel(types.void(*kinds), threads=self.block)(kernel)
+
+    @property
+    def not_compiled(self):
+        """In words why Numba-CUDA does not compile it for this Python; empty where it does."""
+        asserts = "AssertionError" in dis.Bytecode(self.function).dis() and sys.version_info >= (3, 14)
+        return "numba-cuda 0.30 does not compile an assertion for Python 3.14" if asserts else ""
 
     @functools.cached_property
     def lines(self):

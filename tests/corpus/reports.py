@@ -43,6 +43,8 @@ def _as_kept(program, text):
     first = program.function.__code__.co_firstlineno
     text = COMMENT.sub("", text).replace(f"{FOLDER}/", "")
     text = re.sub(rf"\b{program.topic}\.py:(\d+)", lambda m: f"{program.topic}.py:{int(m[1]) - first:+}", text)
+    if text.startswith("Unfinished"):  # at which line of a loop it was stopped is another with each Python
+        text = re.sub(r"(\n  at .*):\+\d+ .*", r"\1: a line of its loop", text, count=1)
     return re.sub("0x[0-9a-f]{6,}", "0x..", text)
 
 

@@ -10,6 +10,8 @@ FILES = {file_of(program) for program in PROGRAMS.values()}
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_report_is_the_one_that_is_kept(name):
     """Where it is meant to change, ``python tests/corpus/reports.py`` keeps the new one."""
+    if PROGRAMS[name].not_compiled:
+        pytest.skip(PROGRAMS[name].not_compiled)
     assert report_of(PROGRAMS[name]) == kept(file_of(PROGRAMS[name])).get(name)
 
 

@@ -12,6 +12,7 @@ from numba_deform.course.pipelines import two_producers as module
 from numba_deform.course.pipelines.attention import attention
 from numba_deform.course.pipelines.cluster import multicast
 from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.gemm import gemm
 from numba_deform.course.pipelines.stencil import stencil
 from numba_deform.course.pipelines.two_producers import two_producers
 from numba_deform.engines.faults import WrongResult
@@ -36,7 +37,9 @@ def test_attention(hopper, options):
     assert launch.errors()["out"] <= launch.allowed("out")
 
 
-OTHERS = [stencil(), stencil(height=100, width=200), multicast(), multicast(blocks=4)]
+OTHERS = [stencil(), stencil(height=100, width=200), multicast(), multicast(blocks=4), gemm(),
+          gemm(stages=1, cluster=1, clusters=3, columns=64, down=7),
+          gemm(columns=256, groups=2, clusters=40, down=16, across=9, steps=20)]  # fmt: skip
 
 
 @pytest.mark.parametrize("launch", OTHERS, ids=lambda launch: launch.title)

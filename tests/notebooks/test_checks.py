@@ -172,38 +172,40 @@ def test_an_answer_in_another_form():
     assert "whole number of stages" in lesson4.stages_needed(lambda latency, work: latency / work + 1.5).message
 
 
-AT_ONCE = "nd.fence_proxy_async(); cuda.syncwarp()\n" + " " * 16 + "if lane == 0: "
-AT_ONCE += "nd.mbarrier_arrive_count(uint32(ring.empty + 8 * now.stage), uint32(32))"
-RING = ("acquire(ring, ahead)", "wait(ring, now)", "release(ring, now)")
+AT_ONCE = "nd.fence_proxy_async(); cuda.syncwarp()\n" + " " * 16 + "if nd.lane() == 0: "
+AT_ONCE += "nd.mbarrier_arrive_count(ring.empty(now), uint32(32))"
+RING = ("ring.acquire(ahead)", "ring.wait(now)", "ring.release(now)")
 
 
 @pytest.mark.parametrize(
     "calls, words",
     [
-        (RING, "Acquire, commit, wait, release"),
+        (RING, "Acquire, expect, wait, release"),
         (("pass", *RING[1:]), "has to acquire it first"),
-        (("acquire(ring, now)", *RING[1:]), "has to acquire it first, in the state `ahead`"),
-        (("wait(ring, ahead)", *RING[1:]), "for an *empty* stage only: acquire(ring, ahead)"),
-        (("release(ring, ahead)", RING[1], "acquire(ring, now)"), "not for the readers of the stage"),
+        (("ring.acquire(now)", *RING[1:]), "has to acquire it first, in the state `ahead`"),
+        (("ring.wait(ahead)", *RING[1:]), "for an *empty* stage only: ring.acquire(ahead)"),
+        (("ring.release(ahead)", RING[1], "ring.acquire(now)"), "not for the readers of the stage"),
         ((RING[0], "pass", RING[2]), "Nobody may read a tile before"),
-        ((RING[0], "wait(ring, ahead)", RING[2]), "asks for a tile that nobody has asked for yet"),
-        (("wait(ring, ahead)", "acquire(ring, now)", RING[2]), "Nothing has arrived in this stage"),
+        ((RING[0], "ring.wait(ahead)", RING[2]), "asks for a tile that nobody has asked for yet"),
+        (("ring.wait(ahead)", "ring.acquire(now)", RING[2]), "Nothing has arrived in this stage"),
         ((*RING[:2], "pass"), "an arrival of each of the 64 threads"),
-        ((*RING[:2], "release(ring, ahead)"), "Release the stage that was read, in the state `now`"),
+        ((*RING[:2], "ring.release(ahead)"), "Release the stage that was read, in the state `now`"),
         (("pass", RING[1], "cuda.syncthreads()"), "nobody arrives on the empty barriers"),
-        ((RING[0], "if lane == 0: wait(ring, now)", RING[2]), "A wait of some threads says nothing"),
-        ((*RING[:2], AT_ONCE), "Acquire, commit, wait, release"),
+        ((RING[0], "if nd.lane() == 0: ring.wait(now)", RING[2]), "A wait of some threads says nothing"),
+        ((RING[0], "shared.ring.full.wait(now)", RING[2]), "A function stands before the dot"),
+        ((*RING[:2], "ring.release(now.stage)"), "functions take a state"),
+        ((*RING[:2], AT_ONCE), "Acquire, expect, wait, release"),
     ],
 )
 def test_a_ring_is_told_what_it_lacks(calls, words):
-    scope = scope_of("04_stages", "import numpy", "def work(", "import acquire, release")
+    scope = scope_of("04_stages", "import numpy", "def work(")
     cell = next(cell for cell in lessons.cells("04_stages") if cell.exercise == "shared_ring")
     source = cell.source
     for hole, call in zip(("the stage may", "the tile may", "this thread has"), calls, strict=True):
         source = source.replace(f"...  # {hole}", f"{call}  # {hole}")
     lessons.execute(replace(cell, source=source), scope)
     verdict = lesson4.shared_ring(scope["build_shared"], engine="cpu")
-    assert verdict.passed == ("commit" in words) and words in verdict.message, verdict
+    assert verdict.passed == ("expect, wait" in words) and words in verdict.message, verdict
 
 
 def corner_by(x_of, y_of):
@@ -291,6 +293,9 @@ def predicted(operation, *state):
         # -- lesson 4
         (lesson4.stages_needed, [lambda latency, work: None], NONE),
         (lesson4.use, [lambda i, stages: None], NONE),
+        (lesson4.use, [lambda i, stages: (i % stages, i // stages & stages)], "That lap is number 1"),
+        (lesson4.shared_ring, [lambda stages: None], "end without a `return`"),
+        (lesson4.stages_needed, [eval("lambda a, b: math.ceil(a / b) + 1", {})], "Write `import math` above"),
         (lesson4.use, [lambda i, stages: [i % stages, i // stages % 2]], None),
         (lesson4.most_stages, [lambda size, blocks: (228 * KB // blocks - 1152.0) // (size + 64)], None),
         # -- lesson 5
@@ -382,18 +387,19 @@ INSIDE = "0 <= row < height and 0 <= column < width"
 READS = "if {}:\n                for dy"
 TILE = "03_tile", "import numpy", "CHANNELS, POINTS =" , "PAIRS = "
 STAGES = "04_stages", "import numpy", "def work(", "ROW_BYTES ="
-STORE = "meta[ahead % 2] = weights[ahead]"
-MEET = "        cuda.syncwarp()\n    out["
+STORE = "meta[ahead.stage] = weights[i + 1]"
+MEET = "        cuda.syncwarp()\n        now ="
 ROLES = "05_roles", "import numpy", "def work("
 GIVE_BACK = "cuda.syncwarp()\n                    if lane == 0:\n                        ring.release(state)"
 DEBUGGING = "06_debugging", "import numpy", "STAGES, ITEMS", "LANES = 32", "POINTS, THREADS =", "EMPTY, WRITING"
 SYNC = "cuda.syncwarp()\n        state = ahead"
 LOOK = "nd.ld_acquire_cta_shared_b32(flag)"
 TENSOR = "11_tensor_cores", "import numpy", "def build_read", "def multiply"
+WHOLE = "10_adding", "import numpy"
 ROUNDED = "steps = (depth + DEPTH - 1) // DEPTH"
 ATTENTION = "13_flash_attention", "import numpy", "def build_product", "def to_powers"
 BOXES = "01_boxes", "import numpy", "BOX_BYTES ="
-BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def team("
+BARRIER = "02_barrier", "import numpy", "CHANNELS, BOX_W", "TILE_BYTES = ", "def build_team("
 
 
 def half_of(cases):
@@ -420,6 +426,7 @@ def half_of(cases):
             (ASK, "before anything has happened"),
             (PATIENT.replace("parity)", "0)"), "the same parity every time"),
             (f"while True:\n        if {ASK} != 0: break", None),
+            ("bar.wait(parity)", "A number has no operations behind a dot"),
             ("nd.mbarrier_wait(bar, parity)", None),
         )),
         (BARRIER, "arrivals", [("count = 5", "count = 128 / 32 + 1")], None),
@@ -469,10 +476,13 @@ def half_of(cases):
         # -- lesson 4
         *((STAGES, "mend", [(old, new)], words) for old, new, words in (
             (STORE, "    if lane == 0: " + STORE, "is each lane's own"),
-            (STORE, STORE.replace("ahead % 2]", "1]"), "All weights go into one entry"),
-            (STORE, STORE.replace("weights[ahead]", "weights[i]"), "the weight of the one before it"),
+            (STORE, STORE.replace("ahead.stage]", "1]"), "All weights go into one entry"),
+            (STORE, STORE.replace("ahead.stage]", "ahead]"), "A state is no index"),
+            (STORE, STORE.replace("meta[ahead.stage]", "meta"), "A number has no elements"),
+            ("shared=pair)\ndef mended", ")\ndef mended", "its decorator lacks the layout"),
+            (STORE, STORE.replace("weights[i + 1]", "weights[i]"), "the weight of the one before it"),
             (MEET, MEET.replace("cuda.sync", "if lane == 0: cuda.sync"), "One lane alone"),
-            (MEET, MEET.replace("cuda.syncwarp()", "nd.mbarrier_arrive(full + 8 * stage)"), "the "
+            (MEET, MEET.replace("cuda.syncwarp()", "nd.mbarrier_arrive(ring.full(now))"), "the "
              "producer's"),
             (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncwarp"), "Brackets are missing"),
             (MEET, MEET.replace("cuda.syncwarp()", "cuda.syncthreads()"), None),
@@ -494,6 +504,13 @@ def half_of(cases):
             (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty)"), "Call it"),
             (GIVE_BACK.replace("ring.release(state)", "nd.mbarrier_arrive(ring.empty(state))"),
              "ring.release(state) has the fence"),
+        )),
+        # -- the assignment of lesson 10
+        *((WHOLE, "doubled", [(line, "")], words) for line, words in (
+            ("                ring.acquire(state)\n", "acquires a stage before it announces"),
+            ("                ring.wait(state)\n", "Who reads a stage waits"),
+            ("                    nd.cp_async_bulk_commit_group()\n", "commits that to a group, and waits"),
+            ("                    nd.cp_async_bulk_wait_group_read(0)\n", "a copy that leaves it, too"),
         )),
         # -- lesson 6
         *((DEBUGGING, "rounds", [("my_rounds = POINTS", f"my_rounds = {rounds}")], words) for rounds, words in (
@@ -618,5 +635,6 @@ def test_a_forgotten_decorator_is_named():
     ):
         assert verdict.kind == "wrong" and f"`{name}` is a plain Python function" in verdict.message, verdict
         assert cure in verdict.message
+    assert "`bare` is a function for kernels to call" in runs(nd.function(bare)).message
     verdict = runs(fails_otherwise)
     assert verdict.kind == "wrong" and "plain Python function" not in verdict.message

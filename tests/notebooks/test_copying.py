@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from numba_deform.cli import main
-from numba_deform.course.lessons import copying
+from numba_deform.course.lessons import copying, lesson1
 
 
 def test_copies_hold_every_cell(tmp_path):
@@ -116,3 +116,104 @@ def test_commands(tmp_path, capsys):
         assert f"numba-deform {words[0]} DIR" in capsys.readouterr().err
     assert main(["progress", str(tmp_path / "nothing")]) == 2
     assert "copies them" in capsys.readouterr().err
+
+
+def test_solutions_are_left_out(tmp_path):
+    """Neither copies without solutions nor those for nbgrader hold one of more than a line."""
+    copying.copy_lessons(tmp_path, with_solutions=False)
+    copying.copy_lessons(tmp_path, nbgrader=True)
+    for name in lessons.NOTEBOOKS:
+        texts = [path.read_text() for path in tmp_path.rglob(f"{name}.ipynb")]
+        assert len(texts) == 2
+        for right, _ in lessons.answers(name).values():
+            longest = max(right.cell.source.splitlines(), key=len)
+            given = any(longest in cell.source for cell in lessons.cells(name))
+            assert given or not any(json.dumps(longest)[1:-1] in text for text in texts), (name, longest)
+        assert not any("<details" in text for text in texts)
+
+
+def graded(path):
+    """{grade_id: cell} of a notebook for nbgrader."""
+    cells = nbformat.read(path, as_version=4).cells
+    found = [(c.metadata.nbgrader.grade_id, c) for c in cells if "nbgrader" in c.metadata]
+    assert len(found) == len(dict(found)), "ids are unique"
+    return dict(found)
+
+
+def test_nbgrader_finds_answers_and_locked_tests(tmp_path):
+    written, _ = copying.copy_lessons(tmp_path, nbgrader=True)
+    assert written[0] == tmp_path / "source" / "01_boxes" / "01_boxes.ipynb"
+    for path in written:
+        nbformat.validate(nbformat.read(path, as_version=4))
+        cells = graded(path)
+        exercises = [cell.exercise for cell in lessons.cells(path.stem) if cell.exercise]
+        assert set(cells) == {"imports", *(f"{k}_{name}" for k in ("answer", "test") for name in exercises)}
+        assert cells["imports"].metadata.nbgrader.locked and " as check\n" in cells["imports"].source
+        for name in exercises:
+            answer, test = cells[f"answer_{name}"], cells[f"test_{name}"]
+            assert answer.metadata.exercise == name and answer.metadata.nbgrader.solution
+            assert not answer.metadata.nbgrader.locked and not answer.metadata.nbgrader.grade
+            assert test.metadata.nbgrader.grade and test.metadata.nbgrader.locked
+            assert f"check.{name}(" in test.source and test.metadata.nbgrader.points in (1, 5)
+    found = [item for path in written for item in graded(path).items()]
+    whole = [name for name, cell in found if cell.metadata.nbgrader.get("points") == 5]
+    assert whole == ["test_largest", "test_doubled"], "the two assignments"
+
+
+def test_a_hidden_test_fails_for_all_but_a_right_answer(tmp_path):
+    (path, *_), _ = copying.copy_lessons(tmp_path, nbgrader=True)
+    cells, (right, wrong) = graded(path), lessons.answers("01_boxes")["corners"]
+    shown, hidden = cells["test_corners"].source.split("### BEGIN HIDDEN TESTS")
+    assert shown == "check.corners(come)\n" and hidden.endswith("### END HIDDEN TESTS")
+    for source, passes in ((cells["answer_corners"].source, False), (wrong[0].cell.source, False),
+                           (right.cell.source, True)):  # fmt: skip
+        scope = {"check": lesson1}
+        exec(f"{source}\n{shown}", scope)
+        if passes:
+            exec(hidden, scope)
+        else:
+            with pytest.raises(AssertionError, match=r"Not yet|Still open"):
+                exec(hidden, scope)
+
+
+def test_settings_of_nbgrader_are_kept(tmp_path):
+    copying.copy_lessons(tmp_path, nbgrader=True)
+    settings = tmp_path / "nbgrader_config.py"
+    compile(settings.read_text(), str(settings), "exec")
+    assert "ClearSolutions\"" not in settings.read_text()
+    settings.write_text("the teacher's")
+    copying.copy_lessons(tmp_path, nbgrader=True)
+    assert settings.read_text() == "the teacher's"
+
+
+def test_answers_are_checked_again(tmp_path, monkeypatch, capsys):
+    """A saved verdict, and a changed check, count for nothing."""
+    lesson, copies = tmp_path / "lessons" / "01_boxes.py", tmp_path / "copies"
+    text = "# %%\nfrom numba_deform.course.lessons import lesson1 as check\n\n"
+    for name, answer in (("corners", "come"), ("tile_corner", "corner")):
+        text += f'# %% exercise="{name}"\n{answer} = ...\n\n# %%\ncheck.{name}({answer})\n\n'
+    lesson.parent.mkdir()
+    lesson.write_text(text)
+    monkeypatch.setattr(copying, "lessons_folder", lambda: lesson.parent)
+    (path,), _ = copying.copy_lessons(copies)
+    notebook = nbformat.read(path, as_version=4)
+    right = lessons.answers("01_boxes")["corners"][0].cell.source
+    answers = {"corners": right, "tile_corner": "corner = 1 / 0"}
+    for cell in notebook.cells:
+        if name := cell.metadata.get("exercise"):
+            cell.source = answers[name]
+        elif "check.tile_corner" in cell.source:
+            cell.source = "print('Right (tile_corner)')"
+            cell.outputs = [nbformat.v4.new_output("execute_result", {"text/plain": "Right (tile_corner)"})]
+    nbformat.write(notebook, path)
+    assert copying.progress(copies)["01_boxes"] == {"corners": "open", "tile_corner": "solved"}
+    assert main(["progress", str(copies), "again=1", "json=1"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"01_boxes": {"corners": "solved", "tile_corner": "open"}}
+
+
+def test_slides_begin_at_headings(tmp_path):
+    (path, *_), _ = copying.copy_lessons(tmp_path)
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    for cell in cells:
+        kind = "slide" if cell.source.startswith("#") else "skip" if "<details" in cell.source else "subslide"
+        assert cell.metadata.slideshow.slide_type == kind and "\n## " not in cell.source

@@ -29,7 +29,7 @@ def play(model, what, bytes):
     elif what == "land":
         model.land(bytes)
     else:
-        model.arrive_expect_tx(bytes)
+        model.expect(bytes)
 
 
 def random_steps(seed):
@@ -102,7 +102,7 @@ def test_the_model_refuses_what_is_undefined():
     wide = lesson2.Barrier(most)
     wide.expect_tx(most)
     with pytest.raises(ValueError, match=f"tx-count of {most + 1}"):
-        wide.arrive_expect_tx(1)
+        wide.expect(1)
 
 
 def test_a_broken_rule_ends_what_is_watched():

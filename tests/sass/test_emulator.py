@@ -1,5 +1,7 @@
 """Machine code on the emulator: results as expected, counts as the CPU engine has them; needs nvdisasm."""
 
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,7 +16,9 @@ from numba_deform.course.pipelines.copy import copy
 from numba_deform.course.pipelines.product import product
 from numba_deform.engines.cpu import simulate
 from numba_deform.engines.sass import Failed, Stuck, emulate, listing
+from numba_deform.engines.sass.accesses import width
 from numba_deform.engines.sass.listing import disassembled, read
+from numba_deform.engines.sass.units import SMS
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
 from numba_deform.workloads.presets import preset
@@ -26,6 +30,10 @@ except ToolMissing as missing:
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 from base import load  # noqa: E402
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "sim" / "outside"), str(Path(__file__).parents[2] / "bench")]
+from other_kernels import backward  # noqa: E402
+from pingpong import pingpong  # noqa: E402
 
 VARIANTS = ("direct", "tile", "tma", "persistent", "roles-4-4", "window", "warp-specialized")
 
@@ -101,6 +109,24 @@ def test_a_profile():
     assert sum(line.counts["executed"] for line in found.lines) == found.totals["instructions"]
     assert stored.place in found.text() and "<pre " in found._repr_html_()
     assert found.document()["totals"]["instructions"] == found.totals["instructions"]
+
+
+def test_a_profile_of_a_large_grid():
+    """One SM's blocks stand for all, which is said; all run if that is asked for, up to a limit."""
+
+    @nd.kernel(threads=32)
+    def numbered(out: float32[:]):
+        out[cuda.blockIdx.x] = float32(1)
+
+    out = np.zeros(32 * SMS + 1, np.float32)
+    found = nd.profile(numbered, len(out), [out])
+    assert np.flatnonzero(out).tolist() == list(range(0, len(out), SMS))
+    assert f"33 of {len(out):,} blocks ran" in found.text() and "only=all" in found.text()
+    assert found.totals["global_sectors"] == pytest.approx(len(out))
+    whole = nd.profile(numbered, len(out), [out], only=None)
+    assert out.all() and "only=all" not in whole.text()
+    with pytest.raises(Stuck, match=r"after 500 instructions of warps, .* of 4,225 blocks have begun"):
+        nd.profile(numbered, len(out), [out], only=None, limit=500)
 
 
 def test_a_predicted_time():
@@ -216,7 +242,53 @@ def test_a_kernel_that_spills():
     run = emulate(kernel, 1, [data, out])
     simulate(kernel, 1, args=[data, expected])
     np.testing.assert_array_equal(out, expected)
-    assert {"LDL", "STL"} <= {one.stem for one in run.listing}
+    for stem in ("LDL", "STL"):  # 4 sectors for each word of a warp; what was stored is in L1
+        some = [one.number for one in run.listing if one.stem == stem]
+        sectors = sum(4 * width(run.listing.code[n]) // 4 * run.counts.executed[n] for n in some)
+        assert run.counts.sectors[some].sum() == sectors > 0
+        assert run.counts.l2_bytes[some].sum() == (stem == "STL") * 32 * sectors
+        assert run.counts.hits[some].sum() == (stem == "LDL") * sectors
+
+
+def test_setmaxnreg_of_ptx(monkeypatch):
+    """By ptxas; where there is none, that it has no effect is said."""
+    text = re.sub(r"\.version .*", ".version 8.0", moves_registers(True).compile().ptx)
+    out = np.zeros(384, np.uint32)
+
+    def profiled():
+        (name,) = (kernel := nd.from_ptx(text))
+        found = nd.profile(kernel[name], 1, [out], block=384)
+        return {one.stem for one in found.run.listing}, found.text()
+
+    if shutil.which("ptxas"):
+        stems, told = profiled()
+        assert "USETMAXREG" in stems and "setmaxnreg" not in told
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    stems, told = profiled()
+    assert "USETMAXREG" not in stems and "its setmaxnreg has no effect here" in told
+
+
+@pytest.mark.full
+def test_a_ping_pong_product():
+    """Two warpgroups in turn, whose registers a third gives up: products, boxes and stores are those of the
+    text, and the model knows that each waits for its turn."""
+    found = nd.profile(pingpong(registers=232), time=True)
+    assert {"USETMAXREG"} <= {one.stem for one in found.run.listing}
+    assert found.pipes["tensor"] == 4 * 4 * 4 * 4  # tiles, steps, parts of 16, warps of a group
+    assert found.totals["tma_requests"] == 2 * 4 * 4
+    assert found.totals["global_sectors"] == 2 * 64 * 4 * 64 * 4 / 32  # a lane stores one word at a time
+    assert found.time.reasons["barrier"] > 0.1 and found.time.reasons["mbarrier"] > 0.1
+
+
+@pytest.mark.full
+def test_a_backward_pass_that_spills():
+    """FlashAttention's, a thread a key with 256 numbers: L1 has all that is spilled."""
+    found = nd.profile(backward(queries=4, blocks=1), time=True)
+    read = [one.number for one in found.run.listing if one.stem == "LDL"]
+    counts = found.run.counts
+    assert found.totals["spills"] > counts.executed[read].sum() > 0
+    assert counts.hits[read].sum() == counts.sectors[read].sum()
+    assert found.time.binds == "data path"
 
 
 def test_what_fails_is_named_with_its_line():

@@ -11,11 +11,12 @@ import pytest
 from numba_deform.engines.sass.barriers import Token
 from numba_deform.engines.sass.counters import L1
 from numba_deform.engines.sass.listing import Instruction, split
+from numba_deform.engines.sass.machine import ENOUGH, Machine
 from numba_deform.engines.sass.sm import Deadlock, Sm
 from numba_deform.engines.sass.traces import Traced, Traces, Work
 from numba_deform.engines.sass.units import HOPPER, SMS, busy
 from numba_deform.measure import predict as predicting
-from numba_deform.measure.predict import Prediction, blocks_of_one_sm, predict
+from numba_deform.measure.predict import Prediction, predict
 
 C = HOPPER._replace(start=0)
 ROOT = Path(__file__).parents[2]
@@ -157,7 +158,7 @@ def test_a_share_comes_from_memory():
     """Half of what is asked: at memory's rate, and from farther. Mutants: all, or nothing."""
     listing = code("LDG.E R0, [R2] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
     loads = [(0, load(128 * k, range(4))) for k in range(100)]
-    sm = play(listing, [*loads, 1, 2], far=lambda address: 0.5)
+    sm = play(listing, [*loads, 1, 2], far=lambda address, stored: 0.5)
     assert sm.busy["memory"] == pytest.approx(50 * 128 / C.hbm_bytes)
     assert sm.ends[0] > C.hbm + 50 * 128 / C.hbm_bytes - 100
 
@@ -174,6 +175,17 @@ def test_stores_and_reductions_are_not_waited_for_but_atomics_are():
     listing = code("ATOMG.E.ADD R0, [R2], R4 | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
     assert play(listing, [(0, work(waves=1, past=1, returns=True)), 1, 2]).ends[0] > C.l2
     assert play(listing, [(0, work(waves=1, past=1)), 1, 2]).ends[0] < 2 * C.shared + C.l1
+
+
+@pytest.mark.parametrize("share, rate", [(0.0, C.l2_bytes), (1.0, C.hbm_bytes)])
+def test_many_stores_take_what_l2_and_memory_take(share, rate):
+    """Mutants: stores never wait; what is written needs no memory; it arrives as what is read does."""
+    listing = code("STG.E [R2], R0", EXIT)
+    stores = [(0, work(waves=1, past=4, place=0, stored=True)) for _ in range(1000)]
+    sm = play(listing, [*stores, 1], far=lambda address, stored: share if stored else 0.0)
+    assert sm.ends[0] == pytest.approx(1000 * 128 / rate, abs=C.hbm + C.queue + 50)
+    assert sm.busy["data path"] == 1000
+    assert sm.busy["memory"] == pytest.approx(share * 1000 * 128 / C.hbm_bytes)
 
 
 def test_groups_of_copies():
@@ -253,7 +265,7 @@ def test_a_map_that_few_sms_use_is_fetched_sooner():
         return 0, work(copied=8, size=256, map=map)
 
     trace = [asks(1024), asks(1024 + 128), asks(4096), asks(None), asks(20), (1, work(map=1024 + 256))]
-    traces = Traces([[trace], [[asks(1024)]]], [1024, 4096], [8 * 128, 128], [0, 0], 0)
+    traces = Traces([[trace], [[asks(1024)]]], [1024, 4096], [8 * 128, 128], [0, 0], [0, 0], 0)
     fetch = predicting._map_fetch_cycles(traces, C)
     assert [fetch(map) / C.tma_map for map in (1024, 1024 + 128, 4096, 20)] == [0.25, 0.25, 1, 1]
     listing = code(LOAD, EXIT)
@@ -331,8 +343,8 @@ def test_all_of_a_warps_time_has_a_reason():
 def run_of(ends, blocks, resident=2):
     """A Run of blocks that take 100 cycles each."""
     listing = code("FADD R0, R0, R1 | 100", EXIT)
-    traces = Traces([[[0, 1]] for _ in range(ends)], [0], [128], [128], 0)
-    return types.SimpleNamespace(listing=listing, traces=traces, blocks=blocks, resident=resident)
+    traces = Traces([[[0, 1]] for _ in range(ends)], [0], [128], [128], [0], 0)
+    return types.SimpleNamespace(listing=listing, traces=traces, blocks=blocks, ran=ends, resident=resident)
 
 
 def test_a_part_stands_for_a_large_grid():
@@ -346,18 +358,30 @@ def test_a_part_stands_for_a_large_grid():
 
 
 def test_which_blocks_run():
-    assert blocks_of_one_sm(300, 300) == ([0, 132, 264], None)
-    assert blocks_of_one_sm(300, 264) == ([0, 132, 264], predicting.ENOUGH)
+    """Mutants: a large grid runs whole; one that just fits is cut; clusters by blocks' numbers."""
+
+    def part(blocks, resident=2, cluster=(1, 1, 1), traced=None):
+        only, enough = Machine.part(types.SimpleNamespace(
+            blocks=blocks, resident=resident, cluster=cluster, traced=traced))  # fmt: skip
+        return only and list(only), enough
+
+    assert part(264) == (None, None)
+    assert part(300) == ([0, 132, 264], ENOUGH)
+    assert part(300, 3, traced=[]) == ([0, 132, 264], None)
+    assert part(131, traced=[]) == (None, None)
+    assert part(132 * 5, cluster=(4, 1, 1)) == ([0, 33, 66, 99, 132], ENOUGH)
+    assert part(128 * 2, cluster=(16, 1, 1)) == (None, None)
 
 
 def test_what_comes_from_memory():
     """Each byte once, unless L2 holds everything. Mutants: never; each access."""
     large, small = int(C.l2_size), 1000
-    traces = Traces([], [0, 2 * large], [large, small], [large // 2, 10 * small], 0)
+    traces = Traces([], [0, 2 * large], [large, small], [large // 2, 10 * small], [0, small], 0)
     far = predicting._memory_share(traces, 4, 1, C)
     assert far(5) == pytest.approx(0.5)
     assert far(2 * large + 5) == pytest.approx(1 / 40)
-    assert predicting._memory_share(Traces([], [0], [small], [small], 0), 4, 1, C) is None
+    assert far(2 * large + 5, True) == pytest.approx(1 / 4)  # what is written goes there besides
+    assert predicting._memory_share(Traces([], [0], [small], [small], [0], 0), 4, 1, C) is None
 
 
 def test_what_binds_and_where():
@@ -403,7 +427,8 @@ def test_traces_tell_what_an_access_asks_for():
             assert found.fills == (instruction is one)
         else:
             assert (found.read, found.past, found.returns) == (None, 4, False)
-    assert counts.fetched == [0, 0, 128 + 128]  # the second load hits
+    assert counts.fetched == [0, 0, 128]  # the second load hits
+    assert counts.written == [0, 0, 128]
     assert counts.work is None
 
 

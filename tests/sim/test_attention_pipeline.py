@@ -1,7 +1,9 @@
 """FlashAttention's forward among the course's pipelines, and the products by which it multiplies."""
 
+import ml_dtypes
 import numpy as np
 import pytest
+from numba import cuda
 
 import numba_deform as nd
 from numba_deform.course.pipelines.attention import attention
@@ -72,19 +74,24 @@ def test_columns_that_there_are_not(columns):
     kind, number = columns
     with pytest.raises(ValueError, match=f"columns={number} of a {kind.__name__} must be"):
         kind(number)
+    with pytest.raises(ValueError, match=f"dtype=float32 of a {kind.__name__} must be float16 or bfloat16"):
+        kind(64, np.float32)
 
 
-def product_of(product, whole, columns, wait=True):
-    """C = A B^T + A B^T by a warpgroup, A and B by ordinary stores to swizzled tiles, B's tile as it is."""
-    shared = nd.Shared(a=nd.Array((1, 64, 64), nd.float16, swizzle="128B"),
-                       b=nd.Array((1, columns, 64), nd.float16, swizzle="128B"), loaded=nd.Barrier())
+def product_of(product, columns, wait=True, dtype=np.float16, fence=True):
+    """C = A B^T + A B^T by a warpgroup, A and B by TMA to swizzled tiles; to ``out`` as float32, and rounded to
+    ``dtype`` by a TMA store of tiles."""
+    shared = nd.Shared(a=nd.Array((1, 64, 64), dtype, swizzle="128B"), loaded=nd.Barrier(),
+                       b=nd.Array((1, columns, 64), dtype, swizzle="128B"),
+                       c=nd.Array((columns // 64, 64, 64), dtype, swizzle="128B"))  # fmt: skip
 
-    @nd.kernel(threads=128, whole_program=whole, shared=shared)
-    def products(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :]):
+    @nd.kernel(threads=128, whole_program=True, shared=shared)
+    def products(a_map: nd.u64, b_map: nd.u64, c_map: nd.u64, out: nd.float32[:, :]):
         shared.init()
         if nd.warp() == 0 and nd.lane() == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
             nd.fence_proxy_tensormap_acquire_sys(b_map)
+            nd.fence_proxy_tensormap_acquire_sys(c_map)
             shared.loaded.expect(shared.a.box_bytes + shared.b.box_bytes)
             nd.cp_async_bulk_tensor_2d(shared.a.at(0), a_map, 0, 0, shared.loaded.at())
             nd.cp_async_bulk_tensor_2d(shared.b.at(0), b_map, 0, 0, shared.loaded.at())
@@ -95,20 +102,73 @@ def product_of(product, whole, columns, wait=True):
         if wait:
             product.wait(sums, 0)
         product.store(out, 16 * nd.warp(), 0, sums)
+        product.store_tile(shared.c.at(0), 16 * nd.warp(), sums)
+        if fence:
+            nd.fence_proxy_async()
+        cuda.syncthreads()
+        if nd.warp() == 0 and nd.lane() == 0:
+            for j in range(columns // 64):
+                nd.cp_async_bulk_tensor_2d_store(c_map, 64 * j, 0, shared.c.at(j))
+            nd.cp_async_bulk_commit_group()
+            nd.cp_async_bulk_wait_group(nd.uint32(0))
 
-    random = np.random.default_rng(2)
-    a, b = (random.integers(-4, 4, (n, 64)).astype(np.float16) for n in (64, columns))
-    maps = [nd.TensorMapArray([nd.TensorMap.of(m, t)])
-            for m, t in ((a, shared._parts["a"]), (b, shared._parts["b"]))]  # fmt: skip
-    right = 2 * (a.astype(np.float32) @ b.T.astype(np.float32))
-    return nd.Launch(products, 1, [*maps, np.empty_like(right)], {"out": right})
+    a, b = (np.random.default_rng(2).standard_normal((n, 64)).astype(dtype) for n in (64, columns))
+    right = 2 * (a.astype(np.float64) @ b.astype(np.float64).T)
+    tiles = (a, shared.a), (b, shared.b), (np.empty(right.shape, dtype), shared.c)
+    maps = [nd.TensorMapArray([nd.TensorMap.of(m, tile)]) for m, tile in tiles]
+    args, expected = [*maps, np.empty(right.shape, np.float32)], {"out": right, "c_map": right}
+    return nd.Launch(products, 1, args, expected)
 
 
-@pytest.mark.parametrize("columns", [64, 128])
-def test_a_product_by_a_warpgroup(columns):
-    nd.simulate(product_of(WarpgroupProduct(columns).functions(), True, columns))
+WIDE = (256, ml_dtypes.bfloat16)  # as far from the default as there is
+
+
+@pytest.mark.parametrize("columns, dtype", [(64, np.float16), (128, ml_dtypes.bfloat16), WIDE])
+def test_a_product_by_a_warpgroup(columns, dtype):
+    """Within a rounding step of float64, in registers and where TMA takes it from the swizzled tiles."""
+    product = WarpgroupProduct(columns, dtype).functions()
+    launch = product_of(product, columns, dtype=dtype)
+    nd.simulate(launch, landing="random", seed=3)
+    assert launch.errors()["out"] < 1e-6 and launch.errors()["c_map"] < ml_dtypes.finfo(dtype).eps
+    assert hasattr(product, "add_held") == (columns < 256)
 
 
 def test_sums_that_are_not_waited_for():
     with pytest.raises(faults.AccumulatorInFlight):
-        nd.simulate(product_of(WarpgroupProduct(64).functions(), True, 64, wait=False))
+        nd.simulate(product_of(WarpgroupProduct(64).functions(), 64, wait=False))
+
+
+def test_tiles_that_are_not_fenced():
+    with pytest.raises(faults.MissingProxyFence, match=r"c\["):
+        nd.simulate(product_of(WarpgroupProduct(64).functions(), 64, fence=False))
+
+
+def test_a_product_by_a_warp_in_bfloat16():
+    """By mma and stmatrix; chunks of the tile lie where the swizzle has them."""
+    dtype, product = ml_dtypes.bfloat16, WarpProduct(32, "bfloat16").functions()
+    a, b, c = (nd.Array((1, rows, 64), dtype, swizzle="128B") for rows in (16, 32, 16))
+    shared = nd.Shared(a=a, b=b, c=c, loaded=nd.Barrier())
+
+    @nd.kernel(threads=32, shared=shared)
+    def products(a_map: nd.u64, b_map: nd.u64, out: nd.uint16[:, :]):
+        shared.init()
+        if nd.lane() == 0:
+            nd.fence_proxy_tensormap_acquire_sys(a_map)
+            nd.fence_proxy_tensormap_acquire_sys(b_map)
+            shared.loaded.expect(shared.a.box_bytes + shared.b.box_bytes)
+            nd.cp_async_bulk_tensor_2d(shared.a.at(0), a_map, 0, 0, shared.loaded.at())
+            nd.cp_async_bulk_tensor_2d(shared.b.at(0), b_map, 0, 0, shared.loaded.at())
+        shared.loaded.wait(0)
+        sums, tile = product.zeros(), shared.c.box_view(0)  # of bfloat16 the bits
+        product.add(sums, shared.a.at(0), 0, shared.b.at(0))
+        product.store_tile(shared.c.at(0), 0, sums)
+        cuda.syncwarp()
+        for row in range(16):
+            out[row, nd.lane()] = tile[row, nd.lane() ^ 8 * (row & 7)]  # where the swizzle has put it
+
+    a, b = (np.random.default_rng(2).standard_normal((n, 64)).astype(dtype) for n in (16, 32))
+    maps = [nd.TensorMapArray([nd.TensorMap.of(m, t)]) for m, t in ((a, shared.a), (b, shared.b))]
+    out, right = np.full((16, 32), 0xFFFF, np.uint16), a.astype(np.float64) @ b.astype(np.float64).T
+    nd.simulate(products, 1, args=[*maps, out])
+    got = out.view(dtype).astype(np.float64)
+    assert np.abs(got - right).max() < 2**-8 * np.abs(right).max()

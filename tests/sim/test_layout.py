@@ -373,6 +373,37 @@ def test_each_warp_may_start_its_own_ring():
     assert list(out) == [5, 37]
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_named_barriers_in_a_row(right):
+    """Each warp but the first begins when the one before it gives the turn, at a barrier of its own."""
+    turn, total = nd.NamedBarrier(64, count=3), nd.Array(1, nd.int32)
+    shared = nd.Shared(before=nd.NamedBarrier(32), turn=turn, total=total)
+
+    @nd.kernel(threads=128, shared=shared)
+    def turns(out: nd.int32[:]):
+        total = shared.total.view()
+        if nd.warp() == 0:
+            shared.before.sync()
+            if nd.lane() == 0:
+                total[0] = 1
+        else:
+            shared.turn.sync(nd.warp() - 1)
+        if nd.lane() == 0:
+            total[0] = 3 * total[0] + nd.warp()
+            out[nd.warp()] = total[0]
+        cuda.syncwarp()
+        if nd.warp() < 3:
+            shared.turn.arrive(nd.warp() if right else 0)
+
+    out = np.zeros(4, np.int32)
+    if right:
+        nd.simulate(turns, 1, args=[out], schedules=5)
+        assert out.tolist() == [3, 10, 32, 99]
+    else:
+        with pytest.raises(faults.Deadlock, match="named barrier 3"):
+            nd.simulate(turns, 1, args=[out])
+
+
 # --- what a layout may be -------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "make, words", [
@@ -387,7 +418,11 @@ def test_each_warp_may_start_its_own_ring():
         (lambda: nd.Ring(3, barriers=2), "barriers=2"), (lambda: nd.WarpRing(3, 2, barriers=2), "barriers=2"),
         (lambda: nd.WarpRing(0, 1), "stages=0"), (lambda: nd.WarpRing(2, 33), "warps=33"),
         (lambda: nd.Ring(2, empty=1 << 20), "empty=1048576"),
-        (lambda: nd.NamedBarrier(48), "threads=48"),
+        (lambda: nd.NamedBarrier(48), "threads=48"), (lambda: nd.NamedBarrier(32, count=16), "count=16"),
+        (lambda: nd.Shared(a=nd.NamedBarrier(32, 8), b=nd.NamedBarrier(32, 8)), "16 named barriers"),
+        (lambda: nd.Ring(2, cluster=9), "cluster=9"), (lambda: nd.Ring(2, cluster=0), "cluster=0"),
+        (lambda: nd.Array((2, 6, 32), nd.float32, cluster=4), "cluster=4"),
+        (lambda: nd.Array((2, 8, 64), nd.float16, swizzle="128B", cluster=2), "cluster=2"),
         (lambda: nd.Shared(barrier_bytes=nd.Ring(2)), "barrier_bytes= cannot be"),
     ]
 )  # fmt: skip

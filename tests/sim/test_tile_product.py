@@ -1,10 +1,13 @@
 """The teaching kernel of a tile product, at sizes that do not fit its tiles, and what its parameters may be."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numba import cuda, uint32
 
+from numba_deform.course import warpgroup_product
 from numba_deform.course.tile_product import ROW, TileProduct, build, place_in_a, place_in_b
+from numba_deform.course.warpgroup_product import WarpgroupProduct
 from numba_deform.engines.cpu import simulate
 from numba_deform.engines.tensormap import swizzle_offsets
 from numba_deform.kernels.problem import ConfigError
@@ -13,11 +16,11 @@ SMALL = TileProduct(rows=16, columns=64, warp_rows=16, warp_columns=64, stages=2
 FOUR = TileProduct(rows=32, columns=128, warp_rows=16, warp_columns=64, stages=2, consumer_registers=0)
 
 
-def run(config, m, n, k, **options):
+def run(config, m, n, k, build=build, dtype=np.float16, **options):
     """(C, what it should be); the operands are small integers, so that both are exact."""
     random = np.random.default_rng(m * n * k)
-    a, b = (random.integers(-2, 3, shape).astype(np.float16) for shape in ((m, k), (n, k)))
-    c = np.full((m, n), np.nan, np.float16)
+    a, b = (random.integers(-2, 3, shape).astype(dtype) for shape in ((m, k), (n, k)))
+    c = np.full((m, n), np.nan, dtype)
     grid, dynamic, behind = config.launch(m, n, k)
     simulate(build(config), grid, config.threads, (config.maps(a, b, c), *behind), dynamic, **options)
     return c, a.astype(np.float32) @ b.astype(np.float32).T
@@ -64,6 +67,14 @@ def test_lanes_find_the_swizzled_rows_in_different_banks(base):
             np.testing.assert_array_equal(got, swizzled[ROW * rows + 16 * halves + 32 * k])
             banks = (base + got) // 16 % 8  # groups of four
             assert all(len(set(matrix)) == 8 for matrix in banks.reshape(4, 8).tolist())
+
+
+def test_by_a_warpgroup_in_bfloat16():
+    config = WarpgroupProduct(64, 256, 2, 256, "bfloat16")
+    got, want = run(config, 64, 200, 72, warpgroup_product.build, ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(got.astype(np.float32), want)
+    with pytest.raises(ConfigError, match="dtype=.*must be float16 or bfloat16"):
+        WarpgroupProduct(dtype="float32")
 
 
 def test_in_many_orders():

@@ -15,7 +15,7 @@ from numba_deform.course.pipelines.cluster import multicast
 from numba_deform.course.pipelines.copy import copy
 from numba_deform.course.pipelines.two_producers import two_producers
 from numba_deform.device import marks as device
-from numba_deform.engines.cpu.async_units.cycle_costs import COST
+from numba_deform.engines.cpu.memory.cycle_costs import COST
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import GpuMissing
 from numba_deform.kernels.problem import ConfigError

@@ -23,6 +23,7 @@ LOOKED_AT = (
     "notebooks/08_half_a_variant", "notebooks/10_adding", "notebooks/11_tensor_cores", "notebooks/12_clusters",
     "notebooks/13_flash_attention", "notebooks/14_profiling", "notebooks/15_cuda", "notebooks/a_model",
     "notebooks/site/playground", "notebooks/site/card", "notebooks/site/glossary",
+    "notebooks/zh/README", "notebooks/zh/02_barrier", "notebooks/zh/glossary",
     "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured",
     "bench/INTRINSICS", "notebooks/site/intrinsics/tma", "bench/FAULTS", "bench/TABLE",
     "bench/SIDE_BY_SIDE", "CONTRIBUTING",
@@ -94,6 +95,13 @@ def test_all_is_there(folder):
         notebook = nbformat.read(folder / "notebooks" / f"{lesson.stem}.ipynb", as_version=4)
         nbformat.validate(notebook)
         assert notebook.cells[0].source.startswith("%pip install")
+    for path in (ROOT / "notebooks" / "zh").glob("*.md"):  # with the English page's outputs, and a link to it
+        text = (folder / "notebooks" / "zh" / f"{path.stem}.html").read_text()
+        assert 'lang="zh-CN"' in text and ">English</a>" in text, path.name
+        if path.stem[0].isdigit():
+            other = (folder / "notebooks" / f"{path.stem}.html").read_text()
+            assert f'<a href="zh/{path.stem}.html">中文</a>' in other, path.name
+            assert text.count("Still open") == other.count("Still open") and 'class="frames-picture"' in text
     text = (folder / "notebooks" / "site" / "intrinsics" / "mbarrier.html").read_text()
     assert 'id="numba_deform.mbarrier_init"' in text and "mbarrier.init.shared::cta.b64" in text
     text = (folder / "notebooks" / "site" / "api.html").read_text()
@@ -317,6 +325,30 @@ def test_one_click_where_the_repository_is_known():
         "git+https://github.com/some/name@c0ffee",
     ):  # fmt: skip
         assert place in done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shown", [True, False])
+def test_solutions_may_be_withheld(shown, tmp_path):
+    """In a lesson's page, in what answers there, in the notebooks beside it, and in their folder."""
+    pytest.importorskip("sphinx", reason="no Sphinx: pip install -e '.[site]'")
+    code = """import lessons, repository, pathlib, types, sys
+folder = pathlib.Path(sys.argv[1])
+print(lessons.add_answers("01_boxes", pathlib.Path("../01_boxes.py").read_text()))
+app = types.SimpleNamespace(builder=types.SimpleNamespace(name="html"), outdir=folder)
+app.env = types.SimpleNamespace(metadata={"a page": {"files": {"notebooks/solutions"}}})
+lessons.write(app, None)
+repository.write(app, None)
+"""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DEFORM_SOLUTIONS": str(int(shown))}
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT / "notebooks" / "site", env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    texts = [done.stdout, *(path.read_text() for path in tmp_path.glob("notebooks/0*.ipynb"))]
+    assert len(texts) == 10 and all(("A solution of" in text) == shown for text in texts)
+    assert ('class="quiz"' in done.stdout) == shown
+    assert (tmp_path / "source/notebooks/solutions/01_boxes.py.html").exists() == shown
+    assert ("not part of this site" in (tmp_path / "source/notebooks/solutions.html").read_text()) != shown
 
 
 # --- where the site cannot be built, too ----------------------------------------------------------

@@ -223,6 +223,38 @@ def test_timeline_of_the_model(ring, call):
     assert status == 2 and "landing= is for the CPU engine" in err
 
 
+@pytest.mark.full
+def test_predicted_times_of_a_pipeline(ring, call):
+    """By bench, tune, sweep and profile, for either GPU."""
+    both = {}
+    for gpu in ("h200", "h100"):
+        two = "variants=copy:stages=1,copy:stages=2"
+        status, out, err = call(f"bench load={ring} engine=model gpu={gpu} {two} out={gpu}.json")
+        assert status == 0 and f"predicted for an {gpu.upper()}" in out, err
+        rows = json.loads(Path(f"{gpu}.json").read_text())["rows"]
+        both[gpu] = [row["predicted_ms"] for row in rows]
+        assert both[gpu][1] < both[gpu][0]
+    status, out, _ = call(f"tune load={ring} engine=model stages=1,2")
+    told = [line.split()[0] for line in out.splitlines()[1:]]
+    assert status == 0 and "ranked by predicted_ms" in out and told == ["stages=2", "stages=1"]
+    assert f"predicted_ms={both['h200'][1]:.5g}" in out
+    status, out, _ = call(f"profile load={ring} time=1 gpu=h100 stages=1")
+    assert f"{1e3 * both['h100'][0]:,.1f} us" in out and "on an H100" in out
+    assert call(f"sweep load={ring} engine=model stages=1,2 out=s.json")[0] == 0
+    assert [row["predicted_ms"] for row in json.loads(Path("s.json").read_text())["rows"]] == both["h200"]
+    status, _, err = call(f"sweep load={ring} engine=cpu stages=1,2 out=s.json")
+    assert status == 2 and "holds a sweep of h200, not a sweep of the CPU engine" in err
+
+
+def test_tune(ring, call):
+    status, out, _ = call(f"tune load={ring} engine=cpu stages=1,2")
+    assert status == 0 and "ranked by virtual_cycles" in out and out.index("stages=2") < out.index("stages=1")
+    for words, why in (("", "name what to try, such as "), ("stagess=1", "did you mean stages?"),
+                       ("engine=cpu gpu=h100 stages=1", "add engine=model")):  # fmt: skip
+        status, _, err = call(f"tune load={ring} {words}")
+        assert status == 2 and why in err
+
+
 def test_budget(ring, call):
     status, out, _ = call(f"budget load={ring} stages=1,2,3 registers=40")
     lines = [line.split() for line in out.splitlines()]

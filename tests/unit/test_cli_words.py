@@ -280,7 +280,8 @@ def test_both_scripts_ask_the_same_question():
 
 # --- how a command is called ----------------------------------------------------------------------
 @pytest.mark.parametrize("words, first", [
-    ("help lessons", "numba-deform lessons DIR"),
+    ("help cache", "numba-deform cache ACTION"),
+    ("help lessons", "numba-deform lessons DIR key=value ...     or --key value"),
     ("help progress", "numba-deform progress DIR key=value ...     or --key value"),
     ("new --help", "numba-deform new FILE key=value ...     or --key value"),
     ("help bugs", "numba-deform bugs NAME key=value ...     or --key value"),
@@ -291,7 +292,7 @@ def test_help_shows_the_word_that_stands_alone(call, words, first):
     assert status == 0 and out.splitlines()[0] == first
 
 
-@pytest.mark.parametrize("command, can", [("bench", True), ("sweep", True), ("tune", False), ("run", False)])
+@pytest.mark.parametrize("command, can", [("bench", True), ("sweep", True), ("tune", True), ("run", False)])
 def test_help_says_what_does_without_a_gpu(call, command, can):
     status, out, _ = call(f"help {command}")
     assert status == 0 and ("without one, engine=cpu gives virtual cycles" in out) is can

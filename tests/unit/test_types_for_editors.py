@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import numba_deform as nd
+from numba_deform.cli import main
+from numba_deform.cli.new import TEMPLATES
 from numba_deform.course.pipelines.copy import copy
 
 MISTAKES = """\
@@ -88,6 +90,23 @@ def test_a_type_checker_finds_mistakes(tmp_path):
     lines = {int(n) for n in re.findall(r"wrong\.py:(\d+): error", said)}
     assert lines == set(FOUND), said
     assert "right.py" not in said
+
+
+@pytest.mark.full
+def test_templates_are_strictly_typed(tmp_path):
+    """What `numba-deform new` writes, under mypy --strict. Of a kernel's body it sees nothing, since Numba's
+    ``float32[:, :]`` is no type to it; a mistake in the layout beside it is found."""
+    api = pytest.importorskip("mypy.api")
+    paths = [tmp_path / f"my_{template}.py" for template in TEMPLATES]
+    options = ["--strict", "--cache-dir", str(tmp_path / "cache"), *map(str, paths)]
+    for path, template in zip(paths, TEMPLATES, strict=True):
+        assert main(["new", str(path), f"template={template}"]) == 0
+    said, errors, status = api.run(options)
+    assert (errors, status) == ("", 0), said
+    for path in paths:
+        path.write_text(path.read_text().replace("nd.Ring(stages,", "nd.Ring(str(stages),"))
+    said, errors, status = api.run(options)
+    assert (errors, status) == ("", 1) and set(re.findall(r"my_(\w+)\.py:\d+: error", said)) == set(TEMPLATES)
 
 
 def test_only_public_names_are_listed():

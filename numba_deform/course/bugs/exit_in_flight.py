@@ -22,9 +22,7 @@ from ...engines import faults
 from .base import Launch, poison, random_words
 
 MET = "note 1; NVIDIA/TransformerEngine pull request 3417"
-FAULTS = {
-    faults.CopyOutlivesBlock: "cp_async_bulk_load(slot, data + uint64(BYTES * i), BYTES, bar)"
-}
+FAULTS = {faults.CopyOutlivesBlock: "cp_async_bulk_load(slot, data + uint64(BYTES * i), BYTES, bar)"}
 CURE = "Issue what will be waited for, and wait for everything that was issued."
 
 LANES, STAGES, ITEMS = 32, 2, 6

@@ -21,9 +21,7 @@ from .base import Launch, poison, random_words
 
 MET = "note 3"
 FAULTS = {faults.Livelock: "flag_wait(flag, 1)"}
-CURE = (
-    "Set the flag for every point that is waited for; say in the data that there is nothing to do."
-)
+CURE = ("Set the flag for every point that is waited for; say in the data that there is nothing to do.")
 HANGS = True
 
 LANES, POINTS, WIDTH = 32, 4, 100

@@ -9,9 +9,9 @@ An exercise is a cell with ``...`` where something is to be written. The cell af
         require(answer == 16, f"{answer} is not it")
         return "the part outside is delivered as zeros, and counted."
 
-Calling it gives a :class:`Verdict` and never raises. A hole that is left is found before the function runs:
-``...`` itself, within a tuple, list or dict, or in the source of a function or kernel and of the device
-functions that it calls.
+Calling it gives a :class:`Verdict` and never raises; ``bytes_to_expect.verdict`` is the last one. A hole that
+is left is found before the function runs: ``...`` itself, within a tuple, list or dict, or in the source of a
+function or kernel and of the device functions that it calls.
 """
 
 import ast
@@ -19,6 +19,7 @@ import functools
 import inspect
 import linecache
 import re
+import sys
 import textwrap
 import traceback
 from dataclasses import dataclass
@@ -28,7 +29,6 @@ from numba.cuda.dispatcher import CUDADispatcher
 
 from ...compiler import Kernel
 from ...engines.cpu import SimFault
-from ...engines.faults import KernelError
 from . import display
 
 TITLES = {"hole": "Still open", "wrong": "Not yet", "right": "Right"}
@@ -130,6 +130,10 @@ def exercise(hint, faults=""):
 
         @functools.wraps(function)
         def check(*answers, **named):
+            check.verdict = judged(*answers, **named)
+            return check.verdict
+
+        def judged(*answers, **named):
             for label, answer in [*((None, a) for a in answers), *named.items()]:
                 hole = find_hole(answer, label)
                 if hole:
@@ -152,22 +156,25 @@ def exercise(hint, faults=""):
     return wrap
 
 
-NO_NUMBER = {
+MEANT = {
     "'Namespace'": "A barrier with a name is no address. Its operations stand behind a dot, and so does its "
     "address: `.at()`.",
     "'ArrayView'": "An array is no address. `.at(0)`, behind its name in shared memory, is its address.",
     "'function'": "A function stands there where a number is needed. Call it.",
     "'NoneType'": "A function that returns nothing gives None.",
-}  # what stands in the error of a kernel's own code, and what that means
+    r"attribute '(?!stage|barrier|parity)\w+' of type u?int": "A number has no operations behind a dot. An "
+    "address is a number: the instructions take it, as in nd.mbarrier_arrive(address).",
+    "attribute .* of type device function": "A function stands before the dot. Rings wait by ring.wait(state).",
+    "etitem.*PipelineState": "A state is no index. Which stage it is, `.stage` tells.",
+    r"getitem\(u?int": "A number has no elements. Was it given an array's name?",
+}  # what stands in the error of a kernel's own code, as a regular expression, and what that means
 
 
 def fault_message(fault, faults=""):
     """A fault in the words of a verdict: the exercise's own sentence, then what, line and rule."""
-    sentence = faults
-    if isinstance(faults, dict):
-        sentence = next((text for kind, text in faults.items() if isinstance(fault, kind)), "")
-    if not sentence and isinstance(fault, KernelError):
-        sentence = next((text for kind, text in NO_NUMBER.items() if kind in fault.what), "")
+    of_exercise = faults.items() if isinstance(faults, dict) else [(SimFault, faults)]
+    told = [text for pattern, text in MEANT.items() if re.search(pattern, fault.what, re.S)]
+    sentence = next(filter(None, [*(text for kind, text in of_exercise if isinstance(fault, kind)), *told]), "")
     lines = [sentence, f"The engine stops it: {type(fault).__name__}: {fault.what}"]
     if fault.where:
         lines.append(f"Line: {fault.where}  {fault.source or ''}")
@@ -177,8 +184,14 @@ def fault_message(fault, faults=""):
 
 
 def undecorated(error):
-    """A sentence about a function that a kernel is or calls, and that lacks a decorator; None otherwise."""
+    """A sentence about what is no kernel, or function for one, for want of a decorator or `return`; or None."""
     asked = getattr(error, "obj", None)  # of an AttributeError: what lacks it
+    if re.match("'NoneType' .* '(shared_bytes|threads|py_func|with_marks)'", str(error)):
+        return "There is no kernel but None: does the function that builds it end without a `return`?"
+    if "gives 0 bytes of dynamic" in str(error):
+        return "The kernel has no shared memory: its decorator lacks the layout, @nd.kernel(.., shared=..)."
+    if isinstance(asked, CUDADispatcher):
+        return f"`{asked.__name__}` is a function for kernels to call: a kernel has `@nd.kernel(...)` above it."
     if inspect.isfunction(asked):
         return (f"`{asked.__name__}` is a plain Python function. Is the line above its `def` lost? A kernel "
                 "has `@nd.kernel(...)` there, and a function that kernels call `@nd.function`.")  # fmt: skip
@@ -190,6 +203,8 @@ def undecorated(error):
 def error_message(error):
     """An exception in its own words; from the reader's code, with the line and the numbers it was given."""
     text = f"{type(error).__name__}: {error}"
+    if isinstance(error, NameError) and error.name in sys.stdlib_module_names:
+        text += f". Write `import {error.name}` above."
     walk = traceback.walk_tb(error.__traceback__)
     frames = [(frame, number) for frame, number in walk if frame.f_globals.get("__name__") == "__main__"]
     if not frames:
@@ -263,7 +278,7 @@ def under_if(kernel, start, *tests):
     tree = _source(kernel.py_func)[2]
     branches = [
         branch for branch in ast.walk(tree) if isinstance(branch, ast.If)
-        and {node.id for node in ast.walk(branch.test) if isinstance(node, ast.Name)} & set(tests)
+        and {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(branch.test)} & set(tests)
     ]  # fmt: skip
     inside = {id(node) for branch in branches for part in branch.body for node in ast.walk(part)}
     nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Call, ast.Assign))]

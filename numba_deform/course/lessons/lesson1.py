@@ -27,9 +27,7 @@ def tile_corner(answer):
     ):  # fmt: skip
         given = f"For u={u}, v={v}, head={head} on {width} x {height} pixels it says "
         got = value_of(answer, u, v, head, width, height, 32)
-        require(
-            isinstance(got, tuple) and len(got) == 3, f"{given}{got!r}, and not a tuple (c, x, y)."
-        )
+        require(isinstance(got, tuple) and len(got) == 3, f"{given}{got!r}, and not a tuple (c, x, y).")
         x, y = u * width - 0.5, v * height - 0.5
         expected = (head * 32, math.floor(x), math.floor(y))
         if got != expected:
@@ -237,9 +235,7 @@ def mend(answer):
             "(10, 14, channels).")  # fmt: skip
     require(array.shape[1] == 14, f"The rows are {array.shape[1]} pixels long now. What is too short is the "
             "pixel: it needs more channels.")  # fmt: skip
-    require(
-        array.dtype == picture.dtype, f"The elements have become {array.dtype}; float16 was fine."
-    )
+    require(array.dtype == picture.dtype, f"The elements have become {array.dtype}; float16 was fine.")
     require(array.shape[2] != 3, "The array still has 3 channels, 6 bytes a pixel, and 6 is no multiple of 16.")
     require(tuple(box) != (4, 4, array.shape[2]) or array.shape[2] == 4, f"box = {tuple(box)} is in the "
             "array's order. A box has it innermost first: (channels, 4, 4).")  # fmt: skip

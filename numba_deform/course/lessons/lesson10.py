@@ -302,13 +302,11 @@ def sectors(predicted, by_one, by_four, by_eight, engine=None):
     """predicted: {"one float": (instructions, sectors), "four floats": .., ..} for two samples."""
     some = samples(seed=4)
     two = [np.ascontiguousarray(a[:1, :2]) for a in some.args]
-    kernels = by_one, by_four, by_eight
-    for name, kernel, itemsize in zip(
-        ("one float", "four floats", "eight halves"), kernels, (4, 4, 2), strict=True
-    ):
+    names = "one float", "four floats", "eight halves"
+    for name, kernel, itemsize in zip(names, (by_one, by_four, by_eight), (4, 4, 2), strict=True):
         grad = np.zeros((SIDE, SIDE, CHANNELS), f"f{itemsize}")
         seen = watch(kernel, 1, [*two, grad])
-        got, counted = plain(predicted[name]), (seen.instructions, seen.sectors)
+        got, counted = plain(predicted.get(name)), (seen.instructions, seen.sectors)
         require(isinstance(got, tuple) and len(got) == 2, f"{name}: {got!r} is not (instructions, sectors).")
         pixel = CHANNELS * itemsize
         given = f"{name}: instructions {got[0]}, sectors {got[1]}. "
@@ -327,14 +325,12 @@ def sectors(predicted, by_one, by_four, by_eight, engine=None):
 
 
 WINDOW_FAULTS = {
-    faults.OutOfRange: (
-        "The window has 12 x 12 pixels, and its own coordinates: those of the map less those of its corner."
-    ),
+    faults.NotCompiled: "An addition takes three things: the array, the index in brackets, and the number.",
+    faults.OutOfRange: "The window has 12 x 12 pixels, and its own coordinates: those of the map less those of "
+    "its corner.",
     faults.MisalignedBox: "The channel comes first, and a window has all 32 of them, from 0 on: (0, x, y).",
-    faults.MissingProxyFence: (
-        "The window is written by threads and read by the copy engine; fence and barrier are "
-        "there already. What does yours touch between them?"
-    ),
+    faults.MissingProxyFence: "The window is written by threads and read by the copy engine; fence and barrier "
+    "are there already. What does yours touch between them?",
 }
 
 
@@ -433,9 +429,8 @@ def landed(seen, step, title=""):
     axes, before, parts = figure.subplots(), np.zeros_like(seen.landed[0][1]), []
     for warp, sums in seen.landed[:step]:
         style = {"facecolor": SERIES[warp % len(SERIES)], "hatch": HATCHES[warp % len(HATCHES)]}
-        axes.bar(
-            range(len(sums)), sums - before, 0.85, before, label=f"warp {warp}", edgecolor="white", **style
-        )
+        style |= {"label": f"warp {warp}", "edgecolor": "white"}
+        axes.bar(range(len(sums)), sums - before, 0.85, before, **style)
         before = sums
         parts.append(str(warp))
     axes.set(xlim=(-1, len(before)), ylim=(0, 1.05 * seen.landed[-1][1].max()), xlabel="column", ylabel="sum")

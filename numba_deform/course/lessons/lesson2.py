@@ -7,12 +7,12 @@ from collections import Counter
 from unittest import mock
 
 import numpy as np
-from numba import cuda, uint32, uint64
+from numba import cuda, uint32
 
 from ...compiler import kernel, u64
-from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
-from ...device.memory import global_at, shared_address
-from ...device.sync import fence_mbarrier_init
+from ...device import rings
+from ...device.layout import Array, Shared
+from ...device.memory import global_at
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from ...engines.cpu import SimFault, simulate
@@ -51,11 +51,11 @@ class Barrier:
         self._add(bytes)
         self._note(f"expect_tx({bytes})")
 
-    def arrive_expect_tx(self, bytes):
-        """First expect, then one arrival."""
+    def expect(self, bytes):
+        """``bytes`` more to come, then one arrival: PTX's arrive.expect_tx."""
         self._add(bytes)
         self._arrive(1)
-        self._note(f"arrive.expect_tx({bytes})")
+        self._note(f"expect({bytes})")
 
     def land(self, bytes):
         """A copy has brought ``bytes``: complete_tx."""
@@ -134,7 +134,7 @@ def watch(kernel, grid, args, landing="late", seed=0):
 def story():
     """The barrier of the exercise ``predict``, after all that happens to it."""
     barrier = Barrier(2)
-    barrier.arrive_expect_tx(512)
+    barrier.expect(512)
     barrier.arrive()
     barrier.land(256)
     barrier.land(256)
@@ -165,7 +165,7 @@ def _wrong_states(operation, got, right, before):
     return (
         (tx == -right[2] != 0, "tx counts the bytes that are still missing: announced bytes are added, and "
          "those that land are taken away."),
-        (operation == 0 and got == (0, 2, 512), "arrive.expect_tx does two things: it adds the bytes, and it "
+        (operation == 0 and got == (0, 2, 512), "`expect` does two things: it adds the bytes, and it "
          "is an arrival as well."),
         (operation == 1 and phase == 1, "All arrivals are in, but 512 bytes are missing, so the phase goes on. "
          "It needs both."),
@@ -209,28 +209,24 @@ def parity(passes, use_parity):
 
 WORDS, THREADS = 64, 32
 BYTES = 4 * WORDS
-
-
 GIVES_UP = 200  # times at least, in the run that tells a patient wait from a long one
 
 
 def copy_with(wait):
     """A kernel (data, out) that copies 2 x 64 words, one after the other, with the reader's ``wait``."""
 
-    @kernel(threads=THREADS)
+    shared = Shared(tile=Array((2, WORDS), uint32, alignment=128), full=rings.Barrier())
+
+    @kernel(threads=THREADS, shared=shared)
     def copy(data: u64, out: uint32[:]):
-        tile = cuda.shared.array((2, WORDS), uint32, alignment=128)
-        bars = cuda.shared.array(1, uint64)
-        tiles, full, tid = shared_address(tile), shared_address(bars), cuda.threadIdx.x
-        if tid == 0:
-            mbarrier_init(full, 1)
-            fence_mbarrier_init()
-        cuda.syncthreads()
+        shared.init()
+        tile, full, tid = shared.tile.view(), shared.full, cuda.threadIdx.x
         for use in range(2):
             if tid == 0:
-                mbarrier_arrive_expect_tx(full, BYTES)
-                cp_async_bulk_load(tiles + BYTES * use, global_at(data, use, BYTES), BYTES, full)
-            wait(full, use)
+                full.expect(BYTES)
+                start = global_at(data, use, BYTES)
+                cp_async_bulk_load(shared.tile.at(use), start, BYTES, full.at())
+            wait(full.at(), use)
             for i in range(tid, WORDS, THREADS):
                 out[WORDS * use + i] = tile[use, i]
             cuda.syncwarp()
@@ -302,14 +298,14 @@ def patient_wait(wait):
 
 
 @exercise("Who calls an arrive on `full`, and how often, in one phase?")
-def arrivals(count, team):
-    """count: what ``team``, a kernel (data, out, count), should initialise its barrier with."""
-    warps = team.threads // 32 - 1
+def arrivals(count, build):
+    """count: what the barrier of the kernel (data, out) ``build(count)`` should be initialised with."""
+    team = build(number(count, "number of arrivals"))
+    count, warps = int(count), team.threads // 32 - 1
     data, out = np.arange(32, dtype=np.uint32), poison(team.threads - 32)
-    count = number(count, "number of arrivals")
     try:
         for landing in ("late", "earliest"):
-            run(team, 1, (data, out, count), engine="cpu", landing=landing, schedules=3)
+            run(team, 1, (data, out), engine="cpu", landing=landing, schedules=3)
     except faults.MissingArrivals as fault:
         why = "Count the calls of an arrive, not the threads that wait."
         if count == team.threads or count == 32 * warps:

@@ -40,9 +40,7 @@ def samples_on_picture(image, locations, loaded=(), title=""):
         )  # fmt: skip
     for number, panel in enumerate(beside):
         panel.set_title(f"tile {number}", fontsize="medium")
-        x, y = (
-            place - corner for place, corner in zip(places[number], boxes[number], strict=False)
-        )
+        x, y = (place - corner for place, corner in zip(places[number], boxes[number], strict=False))
         for colour, width in (("white", 4), (BLACK, 1.6)):
             panel.plot(x, y, "+", markersize=9, markeredgewidth=width, color=colour)
     parts = [
@@ -63,9 +61,7 @@ def weights_as_areas(fx, fy):
         weight = (fx if dx else 1 - fx) * (fy if dy else 1 - fy)
         x, w = (0, fx) if dx else (fx, 1 - fx)  # the side away from this corner
         y, h = (0, fy) if dy else (fy, 1 - fy)
-        axes.add_patch(
-            Rectangle((x, y), w, h, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0)
-        )
+        axes.add_patch(Rectangle((x, y), w, h, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0))
         axes.plot(dx, dy, "o", markersize=13, color=colour, markeredgecolor=BLACK, clip_on=False)
         axes.text(
             1.12 if dx else -0.12, dy, f"{name}\n{weight:.3f}", ha="left" if dx else "right",
@@ -179,9 +175,7 @@ def attend(answer, corner_weights):
             got = np.asarray(value_of(answer, *query), float)
         except IndexError as error:
             raise Wrong(f"IndexError: {error}. {_which_neighbour(error, query[0])}") from None
-        require(
-            got.shape == right.shape, f"It returns the shape {got.shape}, not one number a channel."
-        )
+        require(got.shape == right.shape, f"It returns the shape {got.shape}, not one number a channel.")
         if relative_error(got, right) < 1e-6:
             continue
         for sentence, mistake in MISTAKES:
@@ -297,7 +291,7 @@ def pixel(answer):
         faults.UninitialisedRead: "This tile was not loaded, and is read. A weight of 0 would not help, since "
         "0 times garbage may be NaN. Leave it out.",
         faults.TooManyArrivals: "A lane arrives twice. One arrival of each lane is expected, and "
-        "arrive_expect_tx is one, too.",
+        "`expect` is one, too.",
     },
 )
 def skip(kernel, engine=None):
@@ -354,9 +348,7 @@ def sass(load, announce, wait, taken_apart):
     """The opcodes of three lines, as strings; ``taken_apart``: the kernel's ``sass.Inspection``, or None."""
     for name, got in (("load", load), ("announce", announce), ("wait", wait)):
         opcode, others = LINES[name]
-        require(
-            isinstance(got, str), f"{name} = {got!r}: write the instruction's name, as a string."
-        )
+        require(isinstance(got, str), f"{name} = {got!r}: write the instruction's name, as a string.")
         got = got.strip().upper()
         if got.startswith(opcode):
             continue
@@ -366,9 +358,5 @@ def sass(load, announce, wait, taken_apart):
                 "Take the word after the dot too.")  # fmt: skip
         known = taken_apart is None or got.split(".")[0] in taken_apart.instructions
         absent = "" if known else ", which is not in this kernel"
-        raise Wrong(
-            f"{name} is not {got}{absent}. Look for the registers: who uses the barrier's address?"
-        )
-    return (
-        "Three lines of Python, and each of them is an instruction that no ordinary load or barrier uses."
-    )
+        raise Wrong(f"{name} is not {got}{absent}. Look for the registers: who uses the barrier's address?")
+    return ("Three lines of Python, and each of them is an instruction that no ordinary load or barrier uses.")

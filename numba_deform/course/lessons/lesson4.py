@@ -53,7 +53,7 @@ def trace(kernel, title, engine=None):
     marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
     ran = sums(kernel.with_marks(), expected_sums(data), data, marks, 0, engine=engine)
     where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
-    return timeline.decode(marks, title, where)
+    return timeline.decode(marks, title, where, kernel.shared)
 
 
 def cycles(recorded):
@@ -84,12 +84,11 @@ def use(answer):
             require(isinstance(got, tuple) and len(got) == 2, f"For tile {i} it returns {got!r}, and not two "
                     "numbers (stage, parity).")  # fmt: skip
             given = f"With stages={stages}, tile {i} gets stage {got[0]} and parity {got[1]}. "
-            require(
-                got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}."
-            )
+            require(got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}.")
             require(got[1] != i // stages, given + "Right, this is the lap around the ring. A wait names it by "
                     "its lowest bit only.")  # fmt: skip
-            require(got[1] != i % 2, given + "This bit flips with every tile. A stage's barrier completes a "
+            by_tile = all(value_of(answer, n, stages)[1] == n % 2 for n in range(2 * stages))
+            require(not by_tile, given + "This bit flips with every tile. A stage's barrier completes a "
                     "phase once a lap, so the bit flips when the ring wraps.")  # fmt: skip
             require(got[1] != 1 - right[1] or i, given + "That is the other one: a fresh barrier is in phase "
                     "0, and the first tile completes phase 0.")  # fmt: skip
@@ -97,9 +96,7 @@ def use(answer):
     return "The stage is the remainder, the lap is the quotient, and the parity is the lap's lowest bit."
 
 
-@exercise(
-    "A stage goes round in latency + work cycles. How many tiles can be worked on in that time?"
-)
+@exercise("A stage goes round in latency + work cycles. How many tiles can be worked on in that time?")
 def stages_needed(answer):
     """answer(latency, work) -> the smallest number of stages with which the warp never waits."""
     cases = ((600, 200), (600, 150), (610, 200), (100, 400), (1000, 90))
@@ -126,16 +123,16 @@ RING_FAULTS = {
     faults.UnobservedPhase: "Release the stage that was read, in the state `now`, and let thread 0 acquire "
     "before it refills: who arrives on empty has to know that the lap before is over.",
     faults.UninitialisedRead: "Nothing has arrived in this stage yet: wait on its full barrier, "
-    "wait(ring, now), before the first read.",
+    "ring.wait(now), before the first read.",
     faults.FreshBarrierPassed: "A wait in the state `ahead` asks for a tile that nobody has asked for yet. The "
-    "tile that is read is that of `now`: wait(ring, now).",
+    "tile that is read is that of `now`: ring.wait(now).",
     faults.ReadAfterRelease: "The release says `I have read it`. Each thread says it for itself, "
     "after its last read.",
-    faults.InFlightRead: "Nobody may read a tile before its full barrier says that it is there: wait(ring, "
-    "now).",
+    faults.InFlightRead: "Nobody may read a tile before its full barrier says that it is there: "
+    "ring.wait(now).",
     faults.TooManyArrivals: "Each thread releases a stage once for each tile.",
     faults.MissingRefillFence: "All threads have read the stage, and nobody arrives on the empty barriers: "
-    "release(ring, now) does, past a fence. Without that, loads that are under way may return what the copy "
+    "ring.release(now) does, past a fence. Without that, loads that are under way may return what the copy "
     "engine writes: a barrier of threads alone does not hold it back.",
 }
 
@@ -148,19 +145,14 @@ def shared_ring(build, engine=None):
     """build(stages) -> kernel(data, out) of two warps that share a ring."""
     data = tiles_of_data(words=2 * LANES * WORDS, seed=1)
     expected = np.concatenate([expected_sums(half) for half in np.split(data, 2, axis=1)])
-    for stages, landing, seed in (
-        (2, "late", 0),
-        (2, "random", 1),
-        (3, "earliest", 0),
-        (3, "random", 2),
-    ):
+    for stages, landing, seed in ((2, "late", 0), (2, "random", 1), (3, "earliest", 0), (3, "random", 2)):
         built = build(stages)
         try:
             sums(built, expected, data, engine="cpu", landing=landing, seed=seed)
         except faults.MissingArrivals as fault:
             raise Wrong(fault_message(fault, _who_is_missing(fault))) from None
         except faults.InFlightRead as fault:
-            if not under_if(built, "wait", "tid", "lane", "warp"):
+            if not under_if(built, "ring.wait", "tid", "lane", "warp"):
                 raise
             why = "A wait of some threads says nothing to the others. Each thread that reads must have waited, "
             raise Wrong(fault_message(fault, why + "or have met one that has.")) from None
@@ -170,15 +162,15 @@ def shared_ring(build, engine=None):
             "each thread release the stage, and thread 0 acquire it.")  # fmt: skip
     if engine == "gpu":
         sums(built, expected, data, engine=engine)
-    return ("Acquire, commit, wait, release: all tiles arrive, none is overwritten early, in every schedule "
+    return ("Acquire, expect, wait, release: all tiles arrive, none is overwritten early, in every schedule "
         "that was tried.")  # fmt: skip
 
 
 def _who_is_missing(fault):
     """What a standstill of the shared ring has to do with its three calls; threads wait on full or on empty."""
-    if fault.barrier.startswith("full"):
-        return ("The full barrier of this stage waits for thread 0, which commits there. Before that it may "
-            "wait for an *empty* stage only: acquire(ring, ahead).")  # fmt: skip
+    if ".full" in fault.barrier:
+        return ("The full barrier of this stage waits for thread 0, whose `expect` arrives there. Before that "
+            "it may wait for an *empty* stage only: ring.acquire(ahead).")  # fmt: skip
     return ("The empty barrier expects an arrival of each of the 64 threads, in every lap: all of them "
         "release, in the state `now`.")  # fmt: skip
 
@@ -238,9 +230,7 @@ def mend(kernel, engine=None):
                 "is right in the first schedule and wrong in others.")  # fmt: skip
     if engine == "gpu":
         require(np.array_equal(result(engine), weights @ data), "On the GPU the sum is wrong.")
-    return (
-        "Both faults are gone. Two stages work, and the barriers are what they always were."
-    )
+    return ("Both faults are gone. Two stages work, and the barriers are what they always were.")
 
 
 @exercise("An SM has 228 KB. Each block takes its ring and its barriers, and 1 KB for the system.")

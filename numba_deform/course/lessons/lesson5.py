@@ -69,9 +69,7 @@ def measured_timeline():
 
 
 # --- exercises ------------------------------------------------------------------------------------
-@exercise(
-    "Count calls of an arrive, not threads that exist: who calls expect, who calls release, in one lap?"
-)
+@exercise("Count calls of an arrive, not threads that exist: who calls expect, who calls release, in one lap?")
 def counts(answer):
     """answer(producers, consumers, arrivals) -> (count of full, count of empty)."""
     for producers, consumers in ((2, 6), (1, 7), (4, 4)):
@@ -83,9 +81,7 @@ def counts(answer):
             if got == right:
                 continue
             given = f"With {producers} + {consumers} warps and arrivals={arrivals!r} it says {got}. "
-            require(
-                isinstance(got, tuple) and len(got) == 2, given + "Return two numbers: full, then empty."
-            )
+            require(isinstance(got, tuple) and len(got) == 2, given + "Return two numbers: full, then empty.")
             everybody = (producers + consumers) * 32
             (full, empty), other = right, 32 // each
             wrong = "full" if got[0] != full else "empty"
@@ -155,9 +151,8 @@ def _why_not_given_back(fault, built):
          "an arrival on *full*, as the producer's expect is. Consumers give a stage back on empty."),
         ((many or kind is faults.UnobservedPhase) and "release(" in source and "release(state)" not in source,
          "It gives back another stage than it has read. In which state has it waited?"),
-        (many and under_if(built, "ring.release", "lane", "consumer", "warp"), "Empty was "
-         "initialised for one arrival of each consumer warp. More than one lane of a warp comes through this "
-          "`if`."),
+        (many and under_if(built, "ring.release", "lane", "consumer", "warp"), "Empty was initialised for one "
+         "arrival of each consumer warp. More than one lane of a warp comes through this `if`."),
     )  # fmt: skip
 
 
@@ -228,9 +223,7 @@ SHARES = (  # made up: who is the bottleneck, and the shares of a producer's tim
 )
 
 
-@exercise(
-    "The role that waits is not the bottleneck. And if both wait, what are they waiting for?"
-)
+@exercise("The role that waits is not the bottleneck. And if both wait, what are they waiting for?")
 def bottleneck(answer):
     """answer(producer, consumer): shares of one warp of each role -> producers, consumers or copies."""
     names = ("producers", "consumers", "copies")
@@ -241,10 +234,8 @@ def bottleneck(answer):
         if got == right:
             continue
         acquire, wait = producer["acquire"], consumer["wait"]
-        given = (
-            f"Where a producer acquires {acquire:.0%} of its time and a consumer waits {wait:.0%}, it says "
-            f"{got!r}. "
-        )
+        given = f"Where a producer acquires {acquire:.0%} of its time and a consumer waits {wait:.0%}, it says "
+        given += f"{got!r}. "
         require(got in names, given + "The answer is one of 'producers', 'consumers' and 'copies'.")
         require(right != "copies", given + "Both wait most of their time. So neither of them is slow. The "
                 "copies are: their latency, or a full unit. More stages or larger boxes may help.")  # fmt: skip
@@ -259,18 +250,12 @@ def bottleneck(answer):
 @exercise("A warp issues a tile every `cycles`. How many such warps issue at once on one SM?")
 def forecast(answer):
     """answer(issue, share, producers, blocks) -> cycles a tile per SM."""
-    for issue, share, producers, blocks in (
-        (81.5, 0.725, 2, 4),
-        (80.0, 0.5, 4, 3),
-        (90.0, 1.0, 1, 2),
-    ):
+    for issue, share, producers, blocks in ((81.5, 0.725, 2, 4), (80.0, 0.5, 4, 3), (90.0, 1.0, 1, 2)):
         got, right = value_of(answer, issue, share, producers, blocks), issue / share / (producers * blocks)
         if abs(got - right) < 1e-6 * right:
             continue
-        given = (
-            f"For {issue} cycles, {share:.1%} of the time, {producers} producers in each of {blocks} blocks it "
-            f"says {got:.4g}. "
-        )
+        given = f"For {issue} cycles, {share:.1%} of the time, {producers} producers in each of {blocks} "
+        given += f"blocks it says {got:.4g}. "
 
         def is_(other, got=got):
             return abs(got - other) < 1e-6 * other
@@ -283,7 +268,5 @@ def forecast(answer):
                 "shorter. The time between two tiles is longer than the issue alone.")  # fmt: skip
         require(abs(got - right) >= 1 or got != int(got), given + "That is rounded. Keep the fraction of a "
          "cycle.")
-        raise Wrong(
-            given + f"{producers * blocks} warps issue at once, each a tile in {issue / share:.1f}."
-        )
+        raise Wrong(given + f"{producers * blocks} warps issue at once, each a tile in {issue / share:.1f}.")
     return "The warps' rates add up. Here that makes about 14 cycles a tile, where the TMA unit needs 8."

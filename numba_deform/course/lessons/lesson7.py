@@ -37,9 +37,7 @@ def data_path(answer):
         require(not is_about(right * sms), given + f"That is one SM doing all the work. There are {sms} of "
                 "them.")  # fmt: skip
         require(not is_about(right / 1e3), given + "That is in seconds; ms are asked for: 1e6 cycles at 1 GHz.")
-        require(
-            not is_about(right * 1e6), given + "That is in ns: a cycle is 1 / ghz ns. Divide by 1e6."
-        )
+        require(not is_about(right * 1e6), given + "That is in ns: a cycle is 1 / ghz ns. Divide by 1e6.")
         require(not is_about(right * BYTES_PER_WAVEFRONT), given + "It gives the path one byte a cycle. It "
                 "delivers 128, one wavefront.")  # fmt: skip
         require(not is_about(right * BYTES_PER_WAVEFRONT / size), given + "It counts one wavefront a sample. "
@@ -62,9 +60,7 @@ def strides(predicted):
                 "further than the one before: that is why arrays get one column more.")  # fmt: skip
         require(stride != 12, given + "12 and 32 share the factor 4. A bank comes again after 8 lanes, and 4 "
                 "times in 32.")  # fmt: skip
-        raise Wrong(
-            given + f"The banks used are the multiples of {math.gcd(stride, 32)}: count them."
-        )
+        raise Wrong(given + f"The banks used are the multiples of {math.gcd(stride, 32)}: count them.")
     return ("It is the greatest common divisor of the stride and 32: an odd stride has no conflicts, a power "
         "of two has the most.")  # fmt: skip
 
@@ -104,9 +100,7 @@ def wavefronts_per_sample(order, warps=50, pitch=PITCH):
     return total / warps / ROWS
 
 
-@exercise(
-    "Two rows next to each other have to read columns of different parity, whatever their x are."
-)
+@exercise("Two rows next to each other have to read columns of different parity, whatever their x are.")
 def column_order(answer):
     """answer(x, row) -> 0 or 1: which column of its tile the row reads first."""
     table = {(x, row): value_of(answer, x, row) for x in range(4) for row in range(4)}
@@ -124,9 +118,7 @@ def column_order(answer):
             "the same parity, so that two rows always meet.")  # fmt: skip
     require(any(table[0, row] != table[1, row] for row in range(4)), given + "rows take different sides, but "
             "whether a side is an even column depends on x too.")  # fmt: skip
-    raise Wrong(
-        given + "some pairs of rows still read columns of the same parity. Take x and row together."
-    )
+    raise Wrong(given + "some pairs of rows still read columns of the same parity. Take x and row together.")
 
 
 # --- swizzle --------------------------------------------------------------------------------------
@@ -137,17 +129,13 @@ def tile_wavefronts(place):
     return tuple(max(len(wavefronts(a, 16)) for a in kind) for kind in (lines, columns))
 
 
-@exercise(
-    "Lesson 1 ends with a picture of it: at which place of its row does chunk i of row r lie?"
-)
+@exercise("Lesson 1 ends with a picture of it: at which place of its row does chunk i of row r lie?")
 def swizzle(answer):
     """answer(row, chunk) -> the byte where that chunk of an 8 x 8 tile lies, as TMA writes it."""
     places = {(r, c): int(value_of(answer, r, c)) for r in range(8) for c in range(8)}
     require(all(place % 16 == 0 for place in places.values()), "A chunk has 16 bytes and lies on a multiple of "
             "16: the answer counts bytes.")  # fmt: skip
-    require(
-        len(set(places.values())) == 64, "Two chunks lie at the same place; one of them is lost."
-    )
+    require(len(set(places.values())) == 64, "Two chunks lie at the same place; one of them is lost.")
     row, column = tile_wavefronts(lambda r, c: places[r, c])
     inside = max(places.values()) < 1024
     require(inside or column > 1, "It is free of conflicts, and longer than 1024 bytes: a gap after each row. "
@@ -170,9 +158,7 @@ def swizzle(answer):
 BLOCK = dict(threads=256, registers=81, shared_bytes=34_000)
 
 
-@exercise(
-    "Work out a limit for registers, shared memory, warps and blocks; the smallest one counts."
-)
+@exercise("Work out a limit for registers, shared memory, warps and blocks; the smallest one counts.")
 def blocks(answer):
     """answer: how many blocks of BLOCK an SM of sm_90 holds."""
     right = occupancy(**BLOCK, limits=limits_of("sm_90a"))
@@ -181,9 +167,7 @@ def blocks(answer):
             "much as 88, and each quarter of the SM gives whole warps only.")  # fmt: skip
     require(answer != 6, "6 is what shared memory allows: 228 KB for 34,000 bytes and 1 KB of the system each. "
             "Registers allow less.")  # fmt: skip
-    require(
-        answer != 8, "8 is what the 64 warps allow, 8 of them to a block. Registers allow less."
-    )
+    require(answer != 8, "8 is what the 64 warps allow, 8 of them to a block. Registers allow less.")
     require(answer == right.blocks, f"{answer} is not it. A quarter has 16384 registers; a warp takes 32 x 88 "
             "of them.")  # fmt: skip
     return ("A quarter holds 5 warps of 88 registers, the SM 20, and a block has 8: two blocks, and the "
@@ -191,9 +175,7 @@ def blocks(answer):
 
 
 # --- ceilings -------------------------------------------------------------------------------------
-@exercise(
-    "Of all that the kernel has to pass, the slowest part decides. How near is the kernel to it?"
-)
+@exercise("Of all that the kernel has to pass, the slowest part decides. How near is the kernel to it?")
 def bound(answer):
     """answer(milliseconds, passes, ceilings) -> (name of the ceiling that binds, share)."""
     for row in results("pipelines_seeds")["rows"] + results("windows_seeds")["rows"]:

@@ -142,12 +142,10 @@ def layout(answer):
 @exercise(
     "The barrier counts the bytes of one copy. `ring.slot(state)` is the stage's number among all of them.",
     faults={
-        faults.MissingBytes: "The barrier waits for more bytes than the copy brings. One tile comes, and "
-        "its size is "
-        "`shared.tiles.stride`.",
+        faults.MissingBytes: "The barrier waits for more bytes than the copy brings. One tile comes, and its "
+        "size is `shared.tiles.stride`.",
         faults.MoreBytesThanExpected: "The copy brings more bytes than the barrier was told of. One tile "
-        "comes, and "
-        "its size is `shared.tiles.stride`.",
+        "comes, and its size is `shared.tiles.stride`.",
         faults.CopyCollision: "Both warps send their tiles to one place: `step` and `state.stage` are the "
         "same in both. `ring.slot(state)` counts the stages of all warps.",
         faults.OutOfRange: "`at(i)` is the address of part i: i counts tiles, not bytes.",
@@ -173,15 +171,12 @@ def issue(answer, engine=None):
         faults.CopyOutlivesBlock: "A tile is asked for that nobody waits for. Two places need a limit: "
         "the prologue "
         "(there may be fewer steps than stages), and the prefetch (the last steps ask for nothing more).",
-        faults.RefillRace: "A tile is asked for into a stage that is still being read. Only `stages - 1` "
-        "may be under "
-        "way while one is read, and each is asked for in the state `ahead`.",
+        faults.RefillRace: "A tile is asked for into a stage that is still being read. Only `stages - 1` may "
+        "be under way while one is read, and each is asked for in the state `ahead`.",
         faults.TooManyArrivals: "A stage is asked for once more while its tile is still to come, or to be "
-        "read. Only "
-        "`stages - 1` tiles may be under way while one is read, each in the state `ahead`.",
+        "read. Only `stages - 1` tiles may be under way while one is read, each in the state `ahead`.",
         faults.MissingArrivals: "A tile is waited for that nobody has asked for: the last tile is number "
-        "`steps - 1`, "
-        "and it has to be asked for too.",
+        "`steps - 1`, and it has to be asked for too.",
     },
 )
 def prefetch(answer, engine=None):

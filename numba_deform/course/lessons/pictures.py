@@ -158,9 +158,7 @@ def _draw_box(axes, box, name, colour, size):
 
 def _fill(x, y, w, h):
     """What a load fills in."""
-    return _rectangle(
-        x, y, w, h, facecolor=PALE, edgecolor=BLACK, hatch="///", linewidth=0, label="zero fill"
-    )
+    return _rectangle(x, y, w, h, facecolor=PALE, edgecolor=BLACK, hatch="///", linewidth=0, label="zero fill")
 
 
 def _rectangle(x, y, w, h, **style):
@@ -204,14 +202,10 @@ def numbers(array, title="", marked=None, rows="", columns=""):
     axes = figure.subplots()
     for i in range(high):
         for j in range(wide):
-            style = (
-                {"facecolor": YELLOW, "hatch": "///"} if marked[i, j] else {"facecolor": "white"}
-            )
+            style = ({"facecolor": YELLOW, "hatch": "///"} if marked[i, j] else {"facecolor": "white"})
             axes.add_patch(_rectangle(j, i, 1, 1, edgecolor=GREY, **style))
             box = {"facecolor": "white", "edgecolor": "none", "pad": 1} if marked[i, j] else None
-            axes.text(
-                j + 0.5, i + 0.5, texts[i][j], ha="center", va="center", fontsize=size, bbox=box
-            )
+            axes.text(j + 0.5, i + 0.5, texts[i][j], ha="center", va="center", fontsize=size, bbox=box)
     axes.set(xlim=(0, wide), ylim=(high, 0), title=title, xlabel=columns)
     axes.set_xticks(np.arange(wide) + 0.5, range(wide), fontsize=SMALL)
     if names == [rows]:

@@ -38,9 +38,7 @@ def engine():
     if gpu is not None and gpu.capability >= HOPPER:
         return "gpu"
     if wanted == "gpu":
-        raise GpuMissing(
-            f"{VARIABLE}=gpu needs compute capability 9.0, and {gpu.describe()} is older"
-        )
+        raise GpuMissing(f"{VARIABLE}=gpu needs compute capability 9.0, and {gpu.describe()} is older")
     return "cpu"
 
 

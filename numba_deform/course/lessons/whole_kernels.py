@@ -18,6 +18,10 @@ MOST = 0.75  # of the cycles with one stage, with three
 FAULTS = {
     faults.MissingRefillFence: "A thread that has read a stage gives it back past fence_proxy_async().",
     faults.MissingProxyFence: "The copy engine reads what threads wrote only past fence_proxy_async().",
+    faults.TooManyArrivals: "Who asks for tiles acquires a stage before it announces bytes there again.",
+    faults.InFlightRead: "Who reads a stage waits on its full barrier first.",
+    faults.RefillRace: "A stage is given back when all have read it, a copy that leaves it, too: wait for it.",
+    faults.CopyOutlivesBlock: "A thread that stores by TMA commits that to a group, and waits for it.",
 }
 
 
@@ -48,11 +52,8 @@ def _judge(build, right_of, leaves):
                 asked = f"{kinds[kind]} copies by TMA {what}, where each of {tiles} tiles takes one."
                 require(not wanted or kinds[kind] == wanted, given + asked)
     one, three = (_run(build(stages), 12, right_of)[0].cycles for stages in (1, 3))
-    require(
-        three < MOST * one,
-        f"Results are right. But 12 tiles take {one:,.0f} virtual cycles with one stage and {three:,.0f} "
-        "with three: nothing overlaps. One warp asks for tiles, the other works.",
-    )
+    require(three < MOST * one, f"Results are right. But 12 tiles take {one:,.0f} virtual cycles with one "
+            f"stage and {three:,.0f} with three: nothing overlaps. One warp asks for tiles, the other works.")
     return (f"Right for {len(CASES)} sizes in {len(LANDINGS)} landings, and three stages take "
             f"{three / one:.0%} of the cycles of one.")  # fmt: skip
 

@@ -6,6 +6,7 @@ row keeps its largest one so far, the sum of its powers, and its output, which s
 """
 
 import math
+from typing import no_type_check
 
 import numpy as np
 from numba import cuda
@@ -18,7 +19,9 @@ LOWEST = nd.float32(-np.inf)
 
 
 @nd.pipeline
-def attention(by="mma", stages=2, groups=1, blocks=1, heads=1, steps=4):
+def attention(
+    by: str = "mma", stages: int = 2, groups: int = 1, blocks: int = 1, heads: int = 1, steps: int = 4,
+) -> nd.Launch:
     """FlashAttention's forward by="mma" or "wgmma": 64 x steps keys, 64 x groups x blocks queries a head."""
     if by not in ("mma", "wgmma"):
         raise nd.ConfigError("by", by, "must be mma or wgmma")
@@ -30,6 +33,7 @@ def attention(by="mma", stages=2, groups=1, blocks=1, heads=1, steps=4):
     shared = nd.Shared(q=queries, k=tiles, v=tiles, queries=nd.Barrier(), keys=ring, values=ring)
 
     @nd.function
+    @no_type_check
     def fetch(q_map, k_map, v_map, first, first_key, steps):
         """The producer: all queries of the block, then keys and values in turn."""
         nd.fence_proxy_tensormap_acquire_sys(q_map)
@@ -51,6 +55,7 @@ def attention(by="mma", stages=2, groups=1, blocks=1, heads=1, steps=4):
             v = values.advance(v)
 
     @nd.function
+    @no_type_check
     def attend(out, first, steps):
         """A consumer warp: 16 rows of queries against all keys."""
         keys, values, group, row = shared.keys, shared.values, nd.warp() // 4, 16 * (nd.warp() % 4)
@@ -89,6 +94,7 @@ def attention(by="mma", stages=2, groups=1, blocks=1, heads=1, steps=4):
         product.store(out, first + SIDE * group + row, 0, total)
 
     @nd.kernel(threads=32 * CONSUMERS + 32, whole_program=WGMMA, shared=shared)
+    @no_type_check
     def attention(q_map: nd.u64, k_map: nd.u64, v_map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
         shared.init()
         first = nd.int32((cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * groups * SIDE)

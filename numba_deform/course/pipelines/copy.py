@@ -1,12 +1,14 @@
 """A copy through a ring: one warp asks for tiles, another stores them. More: help(nd.Ring), help(nd.Launch)."""
 
+from typing import no_type_check
+
 import numpy as np
 
 import numba_deform as nd
 
 
 @nd.pipeline
-def copy(stages=3, rows=32, steps=8):
+def copy(stages: int = 3, rows: int = 32, steps: int = 8) -> nd.Launch:
     """A copy of a matrix, tile by tile, through a ring of stages."""
     shared = nd.Shared(
         tiles=nd.Array((stages, rows, 32), nd.float32, alignment=128),
@@ -14,18 +16,16 @@ def copy(stages=3, rows=32, steps=8):
     )
 
     @nd.kernel(threads=64, shared=shared)
+    @no_type_check
     def copy(map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
         shared.init()
-        ring, tiles = shared.ring, shared.tiles.view()
-        state = ring.start()
+        ring, tiles, state = shared.ring, shared.tiles.view(), shared.ring.start()
         if nd.warp() == 0:  # the producer
             if nd.lane() == 0:
                 nd.fence_proxy_tensormap_acquire_sys(map)
                 for step in range(steps):
                     ring.acquire(state)
-                    ring.expect(state, shared.tiles.stride)
-                    tile = shared.tiles.at(state.stage)
-                    nd.cp_async_bulk_tensor_2d(tile, map, 0, rows * step, ring.full(state))
+                    shared.tiles.load(state.stage, map, (0, rows * step), ring.full(state))
                     state = ring.advance(state)
         else:  # the consumer
             for step in range(steps):

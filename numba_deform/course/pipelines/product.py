@@ -1,5 +1,7 @@
 """C = A B^T in fp16 with float32 sums: four warps multiply tiles on tensor cores, a fifth asks for them."""
 
+from typing import no_type_check
+
 import numpy as np
 from numba import cuda
 
@@ -10,12 +12,13 @@ warp_product = nd.WarpProduct(SIDE).functions()
 
 
 @nd.pipeline
-def product(stages=3, steps=4, tiles=1):
+def product(stages: int = 3, steps: int = 4, tiles: int = 1) -> nd.Launch:
     """C = A B^T on tensor cores, with tiles x tiles blocks of 64 x 64, through a ring of stages."""
     tile = nd.Array((stages, SIDE, SIDE), nd.float16, swizzle="128B")
     shared = nd.Shared(a=tile, b=tile, ring=nd.Ring(stages, empty=32 * WARPS))
 
     @nd.kernel(threads=32 * WARPS + 32, shared=shared)
+    @no_type_check
     def product(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
         shared.init()
         ring, state, y, x = shared.ring, shared.ring.start(), SIDE * cuda.blockIdx.y, SIDE * cuda.blockIdx.x

@@ -1,12 +1,14 @@
 """The sums of a matrix's columns by two roles: four warps add up the tiles that a fifth has asked for."""
 
+from typing import no_type_check
+
 import numpy as np
 
 import numba_deform as nd
 
 
 @nd.pipeline
-def column_sums(stages=4, rows=16, warps=4, steps=9):
+def column_sums(stages: int = 4, rows: int = 16, warps: int = 4, steps: int = 9) -> nd.Launch:
     """Sums of columns: one warp asks for tiles, the others add them up."""
     shared = nd.Shared(
         tiles=nd.Array((stages, rows, 32), nd.float32, alignment=128), ring=nd.Ring(stages, empty=32 * warps),
@@ -14,6 +16,7 @@ def column_sums(stages=4, rows=16, warps=4, steps=9):
     )  # fmt: skip
 
     @nd.kernel(threads=32 * warps + 32, shared=shared)
+    @no_type_check
     def column_sums(map: nd.u64, out: nd.float32[:], steps: nd.i32):
         shared.init()
         ring, state, tiles, sums = shared.ring, shared.ring.start(), shared.tiles.view(), shared.sums.view()
@@ -35,8 +38,7 @@ def column_sums(stages=4, rows=16, warps=4, steps=9):
             nd.fence_proxy_tensormap_acquire_sys(map)
             for step in range(steps):
                 ring.acquire(state)
-                ring.expect(state, shared.tiles.stride)
-                nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, 0, rows * step, ring.full(state))
+                shared.tiles.load(state.stage, map, (0, rows * step), ring.full(state))
                 state = ring.advance(state)
 
     data = np.random.default_rng(1).integers(-9, 9, (rows * steps, 32)).astype(np.float32)

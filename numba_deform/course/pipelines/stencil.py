@@ -5,6 +5,8 @@ on a multiple of 16 bytes. Where it reaches over the edge, TMA brings zeros. Oth
 tiles in turn, so that a block's next one is on its way while one is computed.
 """
 
+from typing import no_type_check
+
 import numpy as np
 from numba import cuda
 
@@ -14,12 +16,13 @@ SIDE, RIM = 32, 4  # elements of a tile; of the rim on its left and right: 16 by
 
 
 @nd.pipeline
-def stencil(stages=3, warps=4, blocks=2, height=64, width=96):
+def stencil(stages: int = 3, warps: int = 4, blocks: int = 2, height: int = 64, width: int = 96) -> nd.Launch:
     """The mean of each element and its four neighbours, tile by tile, through a ring of stages."""
     tiles = nd.Array((stages, SIDE + 2, SIDE + 2 * RIM), nd.float32, alignment=128, padding=64)
     shared = nd.Shared(tiles=tiles, ring=nd.Ring(stages, empty=32 * warps))
 
     @nd.kernel(threads=32 * warps + 32, shared=shared)
+    @no_type_check
     def stencil(map: nd.u64, out: nd.float32[:, :]):
         shared.init()
         ring, state, across = shared.ring, shared.ring.start(), (out.shape[1] + SIDE - 1) // SIDE
@@ -39,9 +42,8 @@ def stencil(stages=3, warps=4, blocks=2, height=64, width=96):
             nd.fence_proxy_tensormap_acquire_sys(map)
             for tile in range(cuda.blockIdx.x, count, cuda.gridDim.x):
                 ring.acquire(state)
-                ring.expect(state, shared.tiles.box_bytes)  # zeros outside count, too
                 y, x = nd.int32(tile // across * SIDE - 1), nd.int32(tile % across * SIDE - RIM)
-                nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, x, y, ring.full(state))
+                shared.tiles.load(state.stage, map, (x, y), ring.full(state))  # zeros outside count, too
                 state = ring.advance(state)
 
     data = np.random.default_rng(1).standard_normal((height, width)).astype(np.float32)

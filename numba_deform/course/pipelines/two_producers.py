@@ -22,8 +22,7 @@ def two_producers(stages=3, producers=2, rows=32, steps=8):
             state = ring.start(nd.warp())  # the first step of this producer
             for step in range(nd.warp(), steps, producers):
                 ring.acquire(state)
-                ring.expect(state, shared.tiles.stride)
-                nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, 0, rows * step, ring.full(state))
+                shared.tiles.load(state.stage, map, (0, rows * step), ring.full(state))
                 state = ring.advance(state, producers)
         elif nd.warp() == producers:
             state = ring.start()

@@ -17,11 +17,11 @@ from ...device.limits import HOPPER
 from ..launches import Launch, oldest_gpu
 from .counters import Counts
 from .listing import Listing, listing
-from .machine import LIMIT, Failed, Machine, Stuck
+from .machine import LIMIT, ONE_SM, Failed, Machine, Stuck
 from .operands import Unknown
 from .traces import traces_of
 
-__all__ = ["Counts", "Failed", "Listing", "Machine", "Run", "Stuck", "Unknown", "emulate", "listing"]
+__all__ = ["ONE_SM", "Counts", "Failed", "Listing", "Machine", "Run", "Stuck", "Unknown", "emulate", "listing"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +49,11 @@ def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=No
     and return a :class:`Run`.
 
     ``grid``, ``block``, ``args``, ``shared_bytes`` and ``cluster`` as for ``engines.cpu.simulate``; in place of
-    all of these stands a Launch, whose outputs are poisoned before and compared after. ``only``: numbers of the
-    clusters that run (of blocks, where there are none), to count a part of a large grid; then nothing is
-    compared. ``traced``: keep what the model of time needs, of the first block's SM; not with
-    clusters. After ``enough`` instructions no further block begins, but as many as an SM holds do.
+    all of these stands a Launch, whose outputs are poisoned before and compared after, if all blocks run.
+    ``only``: numbers of the clusters that run (of blocks, where there are none), to count a part of a large
+    grid, or ONE_SM: those that ``Machine.part`` says. ``traced``: keep what the model of time needs, of the
+    first block's SM; not with clusters. After ``enough`` instructions no further block begins, but as many as
+    an SM holds do.
 
     Raises Failed for what the emulator does not know, by the instruction and its line, Stuck where no warp can
     go on, or ``limit`` instructions have run, WrongResult, CudaMissing and ToolMissing."""
@@ -71,8 +72,10 @@ def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=No
         raise ValueError(f"{kernel.name} has tcgen05, which is neither profiled nor predicted: {why}")
     code = listing(kernel, ARCHITECTURE)
     machine = Machine(code, kernel, list(args), grid, block, shared, cluster, traced)
+    if only == ONE_SM:
+        only, enough = machine.part()
     counts = machine.run(only and frozenset(only), limit, enough)
-    if launch and only is None:
+    if launch and machine.ran == machine.blocks:
         launch.check()
     traces = traces_of(machine) if traced else None
     return Run(kernel, code, counts, machine.blocks, machine.ran, machine.resident, traces)

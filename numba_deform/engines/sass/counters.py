@@ -9,8 +9,10 @@ the rest. An access whose lanes are all switched off takes one, and so does ``cp
 it brings. The last three are what a GPU showed (bench/PROFILE.md).
 
 *L1*: for each SM 128-byte lines of four sectors, least recently used first out, as many as shared memory leaves
-of 256 KB; loads fill it, but for those with NA; stores and atomics write through without filling. *L2 bytes*:
-the 32-byte sectors that L1 does not have, of stores, atomics and the copy engine, which goes past L1.
+of 256 KB; loads fill it, but for those with NA; stores and atomics write through without filling, but for
+those of a thread's own memory (STL: what it spills), of which the words of a warp's lanes at one offset are a
+line; its sectors count as global ones. *L2 bytes*: the 32-byte sectors that L1 does not have, of stores,
+atomics and the copy engine, which goes past L1.
 """
 
 import functools
@@ -55,6 +57,7 @@ class Counts:
         """One access of ``space`` by these lanes, whose addresses are given; ``kind``: load, store, atomic,
         copy. Returns {line: [sector in it]} of global memory."""
         n, base = one.number, int(addresses.min()) & ~(LINE - 1)
+        own, space = space == "local", "global" if space == "local" else space
         offsets = (addresses - U64(base) if space == "global" else addresses).astype(np.uint32)
         waves, ideal, sectors, parts = pattern(offsets.tobytes(), lanes.tobytes(), size, space)
         self.requests[n] += 1
@@ -69,7 +72,9 @@ class Counts:
             lines.setdefault(base + (sector // 4) * LINE, []).append(sector % 4)
         self.lines[n] += len(lines)
         missed = len(sectors)
-        if kind in ("load", "copy") and not past_l1(one):
+        if kind == "store" and own:
+            self.kept(lines)
+        elif kind in ("load", "copy") and not past_l1(one):
             found = self.l1.look(lines, fill="NA" not in one.words)
             self.hits[n] += len(found)
             missed -= len(found)
@@ -78,6 +83,10 @@ class Counts:
                 self.passes(one, space, sum(any(part) and not all(part) for part in there))
         self.l2_bytes[n] += SECTOR * missed
         return lines
+
+    def kept(self, lines):
+        """A store of lanes' own memory leaves ``lines`` in L1."""
+        self.l1.look(lines)
 
     def passes(self, one, space, waves):
         """An access takes so many wavefronts."""

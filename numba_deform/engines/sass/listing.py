@@ -5,8 +5,10 @@ schedule.
 tells the scheduler (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018):
 how many cycles to stall, which of six scoreboards the instruction sets, and which it waits for."""
 
+import contextlib
 import functools
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -103,9 +105,21 @@ def listing(kernel, architecture=ARCHITECTURE):
     Raises what ``inspect_kernel`` raises, NotBuilt for PTX that the assembler refuses."""
     if not isinstance(kernel, Kernel):
         tool("nvdisasm"), tool("cuobjdump")
-        return read(*disassembled(assembled(kernel.text, architecture), kernel.entry.name))
+        return read(*disassembled(_cubin(kernel.text, architecture), kernel.entry.name))
     lined = kernel.with_lines()
     return read(*cached("lines", lined, architecture, functools.partial(_disassembled, lined, architecture)))
+
+
+def _cubin(text, architecture):
+    """Of PTX. What nvJitLink makes of it might be linked with other code, and setmaxnreg has no effect there:
+    such text is ptxas' work, where there is one on PATH that takes it. Else a profile says so."""
+    if "setmaxnreg" in text and (ptxas := shutil.which("ptxas")):
+        with tempfile.TemporaryDirectory() as directory, contextlib.suppress(RuntimeError):
+            file, cubin = Path(directory) / "kernel.ptx", Path(directory) / "kernel.cubin"
+            file.write_text(text)
+            run_tool(ptxas, "-arch", architecture, "-lineinfo", file, "-o", cubin)
+            return cubin.read_bytes()
+    return assembled(text, architecture)
 
 
 def _disassembled(kernel, architecture):

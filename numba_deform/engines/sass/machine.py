@@ -26,6 +26,7 @@ from .units import SMS
 from .warps import Squad
 
 TURN, PATIENCE, LIMIT = 500, 64, 100_000_000
+ONE_SM, ENOUGH = "one SM", 1_000_000  # which blocks run; instructions of warps that stand for a large grid
 IN_CLUSTERS = 0x140  # where constant bank 0 says whether a launch has clusters
 
 
@@ -132,8 +133,8 @@ class Block:
         if values is not None:
             words[numbers] = values
         for memory, places, chosen in self.resolved(w, space, addresses[numbers], numbers):
-            if memory.kind != "local":
-                self.counts.access(one, kind, memory.kind, places, mask_of(chosen), size)
+            counted = w.interleaved(places, chosen, size) if memory.kind == "local" else places
+            self.counts.access(one, kind, memory.kind, counted, mask_of(chosen), size)
             if values is None:
                 words[chosen] = memory.read(places, size)
             else:
@@ -200,7 +201,10 @@ class Machine:
                 running = [squad for squad in running if any(w.groups for w in squad.warps)]
                 rounds += 1
                 if rounds % PATIENCE == 0 and sum(self.executed) > limit:
-                    raise Stuck(f"after {limit:,} instructions of warps: {self._told(running)}")
+                    raise Stuck(f"after {limit:,} instructions of warps, which is the limit, {self.ran:,} of "
+                                f"{self.blocks:,} blocks have begun: give the kernel less work, fewer blocks "
+                                f"(only=0) or a higher limit=; or it waits for what never comes, at "
+                                f"{self._told(running)}")  # fmt: skip
                 if not running or not moved or rounds % PATIENCE == 0:
                     more = enough is None or self.ran < self.resident or sum(self.executed) < enough
                     squad = self._started(waiting) if more else None
@@ -214,6 +218,16 @@ class Machine:
             setattr(self.counts, name, np.array(values, np.int64))
         self.memory.copy_back()
         return self.counts
+
+    def part(self):
+        """(the numbers of the clusters that stand for a large grid, ENOUGH), (None, None) where all run: of a
+        grid that all SMs do not hold at once the first SM's. Where time is asked for, which is that SM's, a
+        grid with a block for each SM is large."""
+        size = math.prod(self.cluster)
+        held = SMS // size * size * self.resident
+        if self.blocks < SMS if self.traced is not None else self.blocks <= held:
+            return None, None
+        return range(0, self.blocks // size, SMS // size), ENOUGH if self.blocks > held else None
 
     def _started(self, waiting):
         """The squad of the next cluster, or None."""

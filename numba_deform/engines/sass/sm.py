@@ -44,14 +44,14 @@ class Running:
 
 
 class Sm:
-    """One SM. ``cache``: its ``counters.L1``; ``far``: a function of an address, the share of what is asked of
-    L2 there that comes from memory; ``fetch``: of a tensor map's, the cycles in which the engine fetches it.
-    After ``run``: ``ends``, the cycle at which each block was over, ``busy`` {unit: cycles}, ``stalls``
-    {(reason, instruction's number): cycles of warps}, and ``clocks`` {warp's name: the cycles at which it read
-    the SM's clock}."""
+    """One SM. ``cache``: its ``counters.L1``; ``far``: a function of an address and whether it is written, the
+    share of what is asked of L2 there that comes from memory, or goes there; ``fetch``: of a tensor map's, the
+    cycles in which the engine fetches it. After ``run``: ``ends``, the cycle at which each block was over,
+    ``busy`` {unit: cycles}, ``stalls`` {(reason, instruction's number): cycles of warps}, and ``clocks``
+    {warp's name: the cycles at which it read the SM's clock}."""
 
     def __init__(self, listing, cache, far=None, constants=HOPPER, fetch=None):
-        self.cache, self.far, self.c = cache, far or (lambda address: 0.0), constants
+        self.cache, self.far, self.c = cache, far or (lambda address, stored: 0.0), constants
         self.fetch = fetch or (lambda map: constants.tma_map)
         self.code = [(max(1, one.stall), busy(one)) for one in listing]
         self.pipes, self.waits = [pipe_of(one) for one in listing], [_waits(one) for one in listing]
@@ -263,19 +263,20 @@ class Sm:
     def _through_l1(self, work):
         l1, near, distant = (cycles - self.c.reach - 1 for cycles in (self.c.l1, self.c.l2, self.c.hbm))
         done = self.lsu + l1
+        self.cache.look(work.kept)
         for line, sectors in (work.read or {}).items():
             lacks = len(sectors) - len(self.cache.look({line: sectors}, work.fills))
             if lacks:
                 done = max(done, self._from_l2(lacks, line, self.lsu, near, distant))
         if work.past:
-            come = self._from_l2(work.past, None, self.lsu, near, distant)
+            come = self._from_l2(work.past, work.place, self.lsu, near, distant, stored=work.stored)
             done = max(done, come) if work.returns else done
         return done
 
-    def _from_l2(self, sectors, address, time, near, distant, after=0):
+    def _from_l2(self, sectors, address, time, near, distant, after=0, stored=None):
         """When so many sectors have come that were asked for at a time; after ``near`` cycles, or those of
-        memory; they are written ``after`` that. Without an address nothing comes."""
-        c, share = self.c, 0.0 if address is None else self.far(address)
+        memory; they are written ``after`` that. Nothing comes of what is ``stored``, nor of loads past L1."""
+        c, share = self.c, 0.0 if address is None else self.far(address, bool(stored))
         self.l2 = max(time, self.l2) + sectors * SECTOR / c.l2_bytes
         self.busy["l2"] += sectors * SECTOR / c.l2_bytes
         self.owed += share
@@ -285,7 +286,9 @@ class Sm:
             self.hbm = max(time, self.hbm) + sectors * SECTOR / c.hbm_bytes
             self.busy["memory"] += sectors * SECTOR / c.hbm_bytes
             come = max(self.l2, self.hbm) + distant
-        if address is not None:
+        if stored:  # nobody waits for it, but no more is taken than goes away meanwhile
+            self.lsu = max(self.lsu, max(self.l2, self.hbm) - c.hbm)
+        if stored is None and address is not None:
             self._later(come + after, lambda now: self._fill(now, sectors * c.fill))
         return come
 

@@ -12,26 +12,29 @@ from .counters import SECTOR, Counts, past_l1
 
 class Work:
     """What one instruction asked for. ``waves``: wavefronts of the data path; ``read``: {line: [sector in it]}
-    of global memory that goes through L1; ``past``: sectors that go to L2 whatever L1 has; ``returns``: whether
-    a result comes of these; ``copied``: sectors of a request of the copy engine, else None, ``size`` its bytes,
-    ``place`` where they begin, and ``map`` where its map is, or what a fence is of; ``gives``: [(Token, how)];
-    ``waits``: [Token]."""
+    of global memory that goes through L1, ``kept``: that a store leaves there; ``past``: sectors that go to L2
+    whatever L1 has, ``stored`` or read; ``returns``: whether a result comes of these; ``copied``: sectors of a
+    request of the copy engine, else None, ``size`` its bytes; ``place``: where one of these two begins;
+    ``map``: where the request's is, or what a fence is of; ``gives``: [(Token, how)]; ``waits``: [Token]."""
 
-    __slots__ = ("waves", "read", "fills", "past", "returns", "copied", "size", "place", "map", "gives",
-                 "waits")  # fmt: skip
+    __slots__ = ("waves", "read", "kept", "fills", "past", "stored", "returns", "copied", "size", "place",
+                 "map", "gives", "waits")  # fmt: skip
 
     def __init__(self):
-        self.waves, self.read, self.fills, self.past, self.returns = 0, None, True, 0, False
+        self.waves, self.read, self.kept, self.fills, self.past = 0, None, {}, True, 0
+        self.stored, self.returns = False, False
         self.copied, self.size, self.place, self.map, self.gives, self.waits = None, 0, None, None, (), ()
 
 
 class Traced(Counts):
-    """Counts that keep beside what they count what ``noted`` writes into traces, and ``fetched``, {number of an
-    array: bytes that were asked of L2}; ``starts``: the addresses at which arrays begin, in order."""
+    """Counts that keep beside what they count what ``noted`` writes into traces, and ``fetched`` and
+    ``written``, {number of an array: bytes that were asked of L2, and given to it}; ``starts``: the addresses
+    at which arrays begin, in order."""
 
     def __init__(self, length, starts):
         super().__init__(length)
-        self.work, self.starts, self.fetched = None, starts, [0] * (len(starts) + 1)
+        self.work, self.starts = None, starts
+        self.fetched, self.written = ([0] * (len(starts) + 1) for _ in range(2))
 
     def _work(self):
         self.work = self.work or Work()
@@ -43,12 +46,18 @@ class Traced(Counts):
         lines = super().access(one, kind, space, addresses, lanes, size)
         if not lines:
             return
-        self._fetched(next(iter(lines)), self.l2_bytes[n] - before)
+        first, stored = next(iter(lines)), kind not in ("load", "copy")
+        self._asked(self.written if stored else self.fetched, first, self.l2_bytes[n] - before)
         if kind in ("load", "copy") and not past_l1(one):
             work.read, work.fills = {**(work.read or {}), **lines}, "NA" not in one.words
         else:
             work.past += int(self.l2_bytes[n] - before) // SECTOR
+            work.place, work.stored = first, stored
             work.returns |= kind != "store" and not one.stem.startswith("RED")
+
+    def kept(self, lines):
+        super().kept(lines)
+        self._work().kept = lines
 
     def passes(self, one, space, waves):
         super().passes(one, space, waves)
@@ -66,10 +75,10 @@ class Traced(Counts):
         work.map = map
         if sectors:
             work.place = runs[0][0]
-            self._fetched(work.place, SECTOR * sectors)
+            self._asked(self.fetched, work.place, SECTOR * sectors)
 
-    def _fetched(self, address, size):
-        self.fetched[bisect_right(self.starts, address)] += int(size)
+    def _asked(self, of, address, size):
+        of[bisect_right(self.starts, address)] += int(size)
 
     def nothing(self, one):
         super().nothing(one)
@@ -96,14 +105,15 @@ class Traced(Counts):
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """Of the blocks of one SM, in order: ``blocks``, lists of their warps' traces. ``starts``, ``sizes`` and
-    ``fetched`` of the launch's arrays: where each begins, its bytes, and what these blocks asked of L2 there.
-    ``l1_bytes``: of shared memory that L1 cannot have."""
+    """Of the blocks of one SM, in order: ``blocks``, lists of their warps' traces. ``starts``, ``sizes``,
+    ``fetched`` and ``written`` of the launch's arrays: where each begins, its bytes, and what was asked of L2
+    there and given to it. ``l1_bytes``: of shared memory that L1 cannot have."""
 
     blocks: list
     starts: list
     sizes: list
     fetched: list
+    written: list
     l1_bytes: int
 
 
@@ -111,5 +121,6 @@ def traces_of(machine):
     """The :class:`Traces` of a ``machine.Machine`` that has run with ``traced``."""
     parts = sorted((offset, host.nbytes) for offset, host, _ in machine.memory.parts.values())
     blocks = [[warp.trace for warp in block.warps] for block in machine.traced]
-    return Traces(blocks, [machine.memory.base + offset for offset, _ in parts], [size for _, size in parts],
-                  machine.counts.fetched[1:], machine.resident * machine.shared_bytes)  # fmt: skip
+    starts, sizes = [machine.memory.base + offset for offset, _ in parts], [size for _, size in parts]
+    asked = machine.counts.fetched[1:], machine.counts.written[1:]
+    return Traces(blocks, starts, sizes, *asked, machine.resident * machine.shared_bytes)

@@ -84,3 +84,4 @@ HOPPER = Constants()
 # What an H100 has less of: boxes of 256 to 1,024 bytes take 1.15 to 1.18 times as long if all SMs ask for them
 # (results/calibration_h100.json), and memory's bandwidth is 2.8 TB/s (copy, results/cp_async_h100.json).
 H100 = HOPPER._replace(l2_bytes=32.5, hbm_bytes=10.7)
+GPUS = {"h200": HOPPER, "h100": H100}

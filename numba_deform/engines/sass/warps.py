@@ -4,7 +4,7 @@ import numpy as np
 
 from .flow import Group
 from .memory import WINDOW, Space
-from .operands import U32, Unknown
+from .operands import U32, U64, Unknown
 
 LANES = np.arange(32)
 MASKS = {"SR_LTMASK": lambda i: (1 << i) - 1, "SR_LEMASK": lambda i: (2 << i) - 1,
@@ -42,6 +42,13 @@ class Warp:
         self.mask = self.active = alive
         self.local = Space(32 * block.machine.listing.local + 16)
         self.trace = []
+
+    def interleaved(self, places, lanes, size):
+        """Where the lanes' own memory, at these places of the warp's, is for L1: what lanes have at one offset
+        stands side by side, below all arrays."""
+        own = self.block.machine.listing.local
+        first = (self.block.number * len(self.block.warps) + self.number) * 32 * own
+        return U64(first) + (places - (lanes * own).astype(U64)) * U64(32) + lanes.astype(U64) * U64(size)
 
     def special(self, name):
         """A special register."""

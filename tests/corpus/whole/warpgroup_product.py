@@ -6,7 +6,7 @@ from numba import cuda, float32, int32, uint8, uint32, uint64
 
 from numba_deform.compiler import i32, static_range, u64
 from numba_deform.course.tile_product import ROW, STEP, map_of, place_in_a
-from numba_deform.course.warpgroup_product import ALIGNMENT, EIGHT_ROWS, WarpgroupProduct, parts
+from numba_deform.course.warpgroup_product import ALIGNMENT, WarpgroupProduct, parts
 from numba_deform.device.half2 import cvt_rn_f16x2_f32
 from numba_deform.device.matrix import stmatrix_x4
 from numba_deform.device.memory import align_up, shared_address, shared_at
@@ -29,6 +29,7 @@ from numba_deform.device.wgmma import (
     wgmma_wait_group_n64,
 )
 from numba_deform.engines import faults
+from numba_deform.kernels.warp_product import EIGHT_ROWS
 
 # Two consumer warpgroups, one below the other, which read the same rows of B.
 CONFIG = WarpgroupProduct(rows=128, columns=64, stages=2, consumer_registers=168)

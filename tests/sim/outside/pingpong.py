@@ -6,21 +6,24 @@ import numba_deform as nd
 
 
 @nd.pipeline
-def pingpong(stages=3, steps=4, tiles=4, by_hand=0):
+def pingpong(stages=3, steps=4, tiles=4, by_hand=0, registers=0):
     """steps: 64-deep tiles of k; tiles: of 64 columns of C, an even number. A stage is given back when the next
-    product is under way, with ``by_hand`` at its empty barrier."""
+    product is under way, with ``by_hand`` at its empty barrier. With ``registers`` the producer, then a
+    warpgroup, gives its own up, and the consumers have so many."""
     part = nd.Array((stages, 64, 64), nd.float16, swizzle="128B")
     turn = nd.NamedBarrier(256)  # of a group that waits for its turn, and the one that gives it
     shared = nd.Shared(a=part, b=part, ring=nd.Ring(stages, empty=128), first=turn, second=turn)
     ring = shared.ring
     p = nd.WarpgroupProduct(64).functions()
 
-    @nd.kernel(threads=288, shared=shared, whole_program=True)
+    @nd.kernel(threads=384 if registers else 288, min_blocks=1, shared=shared, whole_program=True)
     def kernel(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :], steps: nd.i32, tiles: nd.i32):
         shared.init()
         group = nd.warp() // 4
         if group == 2:
-            if nd.lane() == 0:
+            if registers:
+                nd.setmaxnreg_dec(24)
+            if nd.warp() == 8 and nd.lane() == 0:
                 nd.fence_proxy_tensormap_acquire_sys(a_map)
                 nd.fence_proxy_tensormap_acquire_sys(b_map)
                 state = ring.start()
@@ -32,6 +35,8 @@ def pingpong(stages=3, steps=4, tiles=4, by_hand=0):
                     nd.cp_async_bulk_tensor_2d(shared.b.at(state.stage), b_map, k, column, full)
                     state = ring.advance(state)
         else:
+            if registers:
+                nd.setmaxnreg_inc(registers)
             state = ring.start(steps * group)
             for tile in range(group, tiles, 2):
                 sums, before = p.zeros(), state

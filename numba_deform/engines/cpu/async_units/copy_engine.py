@@ -14,9 +14,9 @@ import numpy as np
 from ... import faults
 from ...tensormap import SWIZZLE_SPANS, FourRows, Rows, TensorMapError, swizzle_offsets
 from ..memory.access_records import Copy, Write, copy_of, is_generic, stretches, writers
+from ..memory.cycle_costs import COST
 from ..memory.scalars import WORD
 from ..memory.vector_clocks import ASYNC
-from .cycle_costs import COST
 from .reductions import combine, kind_of, types_of
 from .tensor_maps import TensorMaps
 

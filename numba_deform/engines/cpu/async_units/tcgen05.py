@@ -14,8 +14,8 @@ from ....device.tcgen05 import F8, FIELDS, columns_of, shapes_in_words
 from ... import faults
 from ..memory.access_records import Copy
 from ..memory.cluster_memory import RANK
+from ..memory.cycle_costs import COST
 from ..memory.scalars import WORD
-from .cycle_costs import COST
 from .tensor_memory import LANES, Access, split_address, tensor_memory_of
 from .wgmma import astray, read_matrix
 from .wgmma_matrices import ROW_BYTES, Form, addresses, form_of, from_memory

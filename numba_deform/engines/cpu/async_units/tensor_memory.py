@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import faults
+from ..memory.cycle_costs import COST
 from ..memory.scalars import WORD, Undefined
-from .cycle_costs import COST
 from .warp_mma import converged
 
 LANES, COLUMNS = 128, 512

@@ -14,8 +14,8 @@ import numpy as np
 
 from ... import faults
 from ..memory.access_records import OUTSIDE, UNWRITTEN
+from ..memory.cycle_costs import COST
 from ..memory.scalars import WORD, Undefined
-from .cycle_costs import COST
 
 RESULT = "result"  # what the lanes of one call share, beside what each has brought
 

@@ -22,10 +22,10 @@ from ...waiting import ranges
 from ..memory.access_records import OUTSIDE, UNWRITTEN, Copy, different
 from ..memory.arrays import LocalArray
 from ..memory.cluster_memory import let_come
+from ..memory.cycle_costs import COST
 from ..memory.scalars import WORD
 from ..reports.call_sites import KERNEL
 from .copy_engine import Groups
-from .cycle_costs import COST
 from .warp_mma import converged
 from .wgmma_matrices import FORMS, ROWS, addresses, described, from_memory, from_registers, mend, product
 

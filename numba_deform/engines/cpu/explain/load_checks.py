@@ -58,8 +58,9 @@ class LoadChecks:
             new = LoadStatistics(name, line, tensor, coords)
             tally = self.tallies.setdefault((name, tensor.dims, line), new)
             self.known[key] = tally
-        tally.add(coords, self.last.get((thread, key), coords))
-        self.last[thread, key] = coords
+        loads = thread.block.index, thread.tid, key  # no tuple of a thread: the collector loses sight of it
+        tally.add(coords, self.last.get(loads, coords))
+        self.last[loads] = coords
         if (id(tensor), dst) in self.seen:
             return
         place = self.layout and self.layout.part_at(dst, thread.block.shared.dynamic_start)

@@ -12,11 +12,11 @@ import numpy as np
 from ....device.limits import MAX_COUNT
 from ... import faults
 from ..async_units.copy_engine import Box
-from ..async_units.cycle_costs import COST
 from ..async_units.reductions import combine
 from ..async_units.tcgen05 import commit_to
 from ..memory.access_records import UNWRITTEN, AsyncReduction, Copy, PeerCopy, stretches
 from ..memory.cluster_memory import RANK, let_come
+from ..memory.cycle_costs import COST
 from ..memory.same_value import decide
 from ..memory.scalars import WORD, unpack
 from ..memory.vector_clocks import STARTED, covers_shared, merged, shared_clocks

@@ -4,8 +4,8 @@
 import numpy as np
 
 from ... import faults
-from ..async_units.cycle_costs import COST
 from ..async_units.mbarrier import LastWait
+from ..memory.cycle_costs import COST
 from ..memory.scalars import WORD, Undefined
 from ..memory.vector_clocks import for_shared_memory
 from .thread_memory import ThreadMemory

@@ -4,8 +4,8 @@
 import numpy as np
 
 from ... import faults
-from ..async_units.cycle_costs import COST
 from ..memory.access_records import UNWRITTEN
+from ..memory.cycle_costs import COST
 from ..memory.same_value import decide
 from ..memory.scalars import WORD, Undefined, UndefinedUse, dtype_of, put, put_narrow, unpack
 from ..memory.shadow_memory import MANY_READS, MANY_VAIN
@@ -52,7 +52,6 @@ class ThreadMemory(ThreadOrdering):
     def load(self, space, address, size, words, read_only=False):
         if space == "shared":
             region, address = self.shared, address & WORD
-            self.time += COST.shared_access
             if address % size:
                 self._locate(space, address, size, "reads")
         else:
@@ -60,9 +59,9 @@ class ThreadMemory(ThreadOrdering):
             if address < region.base or address + size > region.stop or address % size:
                 region, address = self._locate(space, address, size, "reads")
                 self.source = region if len(region.arrays) == 1 else NOWHERE
-            self.time += COST.global_access
             if read_only and region.traced:
                 region.on_read_only(self, address, size)
+        self.time += region.cost
         try:
             region.on_read(self, address, size)
         except faults.UninitialisedRead:
@@ -89,7 +88,6 @@ class ThreadMemory(ThreadOrdering):
         size = narrow or 4 * len(words)
         if space == "shared":
             region, address = self.shared, address & WORD
-            self.time += COST.shared_access
             if address % size:
                 self._locate(space, address, size, "writes")
         else:
@@ -97,7 +95,7 @@ class ThreadMemory(ThreadOrdering):
             if address < region.base or address + size > region.stop or address % size:
                 region, address = self._locate(space, address, size, "writes")
                 self.target = region if len(region.arrays) == 1 else NOWHERE
-            self.time += COST.global_access
+        self.time += region.cost
         record = self.write_record()
         try:
             region.on_write(self, address, size, record)

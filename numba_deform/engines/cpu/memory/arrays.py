@@ -38,7 +38,7 @@ class ArrayView:
 
     __slots__ = (
         "space", "address", "data", "name", "integer", "itemsize", "strides", "shape", "items", "row", "low",
-        "high", "said",
+        "high", "said", "cost",
     )  # fmt: skip
     __array_ufunc__ = None  # NumPy would read it behind the engine's back
 
@@ -53,7 +53,7 @@ class ArrayView:
         self.items = integers(data) if self.integer else data
         self.row = data.shape[0] if data.ndim == 1 else 0  # a short way, for one number
         self.low, self.high = limits(data.dtype)
-        self.said = ""
+        self.said, self.cost = "", space.cost
 
     def __repr__(self):
         if not self.said:
@@ -187,6 +187,7 @@ class ArrayView:
             place, address = self._locate(thread, index)
             if place is None:
                 return self._select(thread, index)
+        thread.time += self.cost
         try:
             self.space.on_read(thread, address, self.itemsize)
         except faults.UninitialisedRead:
@@ -204,6 +205,7 @@ class ArrayView:
             if place is None:
                 self._select(thread, index)._assign(value)
                 return
+        thread.time += self.cost
         if type(value) is Undefined:
             self.space.on_write(thread, address, self.itemsize, thread.write_record())
             thread.put_undefined(self.space, address, self.itemsize, value)
@@ -330,7 +332,7 @@ class Record:
 class Constants:
     """The memory of arrays that are constants: those that a kernel's names hold."""
 
-    base = 0
+    base, cost = 0, 0.0
 
     @staticmethod
     def on_read(thread, address, size):
@@ -350,7 +352,7 @@ class OwnBytes(MayHoldUndefined):
     """The bytes of one thread's local array."""
 
     def __init__(self, size):
-        self.written, self.undefined = [0] * size, {}
+        self.written, self.undefined, self.cost = [0] * size, {}, 0.0  # in registers, where a compiler can
 
     def on_read(self, thread, address, size):
         if not all(self.written[address : address + size]):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import faults
 from .access_records import BLOCK, CLOCK, INITIAL, OWNER, UNWRITTEN, Reduction, Write, stretches, writers
+from .cycle_costs import COST
 from .restart import Restart
 from .scalars import Layout, bounds_of
 from .shadow_memory import ShadowMemory
@@ -47,7 +48,7 @@ class GlobalRegion(ShadowMemory):
     after it has been read, the schedule starts over with records from the start.
     """
 
-    ALWAYS = 4096
+    ALWAYS, cost = 4096, COST.global_access
     unset = (
         "What cuda.device_array and its like give holds garbage until something is written.",
         "Set it before: cuda.to_device(np.zeros(..)) in place of cuda.device_array; or have the kernel write "

@@ -9,6 +9,7 @@ from ....device.limits import KB, SHARED_LIMIT, STATIC_LIMIT
 from ... import faults
 from .access_records import OUTSIDE, UNWRITTEN
 from .arrays import ArrayView
+from .cycle_costs import COST
 from .scalars import Layout
 from .shadow_memory import ShadowMemory
 
@@ -23,7 +24,7 @@ class SharedMemory(ShadowMemory):
     places them at (``Execution.shared_alignment``).
     """
 
-    FIRST, GUARD, is_shared = 1024, 64, True
+    FIRST, GUARD, is_shared, cost = 1024, 64, True, COST.shared_access
     # For what alignment and guards leave free. All lies below 256 KB: a matrix descriptor has 14 bits for an
     # address, in units of 16 bytes.
     ROOM = 24 * KB

@@ -4,21 +4,23 @@ it."""
 from llvmlite import ir
 from numba import types
 
-from ...async_units.cycle_costs import COST
+from ...memory.cycle_costs import COST
 from ..runtime import layout
 from ..runtime.llvm_types import F64, I1, I8, I64, POINTER
 from .ir_values import Element, NotLowered, Static, Tuple, is_not_zero, is_number, lowered, size_of
 
+COSTS = F64(COST.shared_access), F64(COST.global_access)
 
-def access(body, what, region, address, size, quick, ask, *more, cost=None):
+
+def access(body, what, region, address, size, quick, ask, *more):
     """What ``quick(pointer)`` comes to where an access of ``size`` bytes may be made in place, else ``ask()``.
-    ``what``: "write", or "read" with 1 behind ``ask`` where it is by ``.nc``, else 0. ``cost``: its cycles."""
+    ``what``: "write", or "read" with 1 behind ``ask`` where it is by ``.nc``, else 0."""
     numbers = [I64(number) for number in (size, body.site(), *more)]
     found = body.maker.check(what, region, address, *numbers)
 
     def here():
-        if cost is not None:
-            body.maker.spend(cost)
+        shared = body.builder.icmp_unsigned("==", region, body.maker.word("block", layout.SHARED, I64))
+        body.maker.spend(body.builder.select(shared, *COSTS))
         return quick(body.builder.inttoptr(found, POINTER))
 
     return body.maker.emit_if_else(is_not_zero(body.builder, found), here, ask)
@@ -27,16 +29,16 @@ def access(body, what, region, address, size, quick, ask, *more, cost=None):
 def load(body, space, address, each, count, ask, read_only=False):
     """The Tuple of ``count`` integers of ``each`` bytes at an address; ``ask()`` has the interpreter read them.
     ``space``: "shared" or "global"; of a generic address, where the window of shared memory begins."""
-    region, place, cost = _region(body, space, address, each * count)
+    region, place = _region(body, space, address, each * count)
     return access(body, "read", region, place, each * count, lambda p: read(body.builder, p, each, count), ask,
-                  int(read_only), cost=cost)  # fmt: skip
+                  int(read_only))  # fmt: skip
 
 
 def store(body, space, address, numbers, ask):
     """Write integers, one behind the other, likewise."""
     size = sum(size_of(number.type) for number in numbers)
-    region, place, cost = _region(body, space, address, size)
-    access(body, "write", region, place, size, lambda p: write(body.builder, p, numbers), ask, cost=cost)
+    region, place = _region(body, space, address, size)
+    access(body, "write", region, place, size, lambda p: write(body.builder, p, numbers), ask)
 
 
 def read(builder, pointer, each, count):
@@ -52,10 +54,9 @@ def write(builder, pointer, numbers):
 
 
 def _region(body, space, address, size):
-    """(the row of what is at an address of 32 or 64 bits, or 0; the address in 64; what an access costs)"""
+    """(the row of what is at an address of 32 or 64 bits, or 0; the address in 64)"""
     builder, maker = body.builder, body.maker
     wide = address if address.type == I64 else builder.zext(address, I64)
-    costs = F64(COST.shared_access), F64(COST.global_access)
 
     def in_global():
         return maker.check("find", wide, I64(size), thread=False)
@@ -65,11 +66,11 @@ def _region(body, space, address, size):
         return builder.select(is_not_zero(builder, odd), I64(0), maker.word("block", layout.SHARED, I64))
 
     if isinstance(space, str):
-        return (in_shared(), wide, costs[0]) if space == "shared" else (in_global(), wide, costs[1])
+        return in_shared() if space == "shared" else in_global(), wide
     shared = is_not_zero(builder, builder.and_(wide, I64(space)))
     region = maker.emit_if_else(shared, in_shared, in_global)
     low = builder.and_(wide, I64(0xFFFFFFFF))
-    return region, builder.select(shared, low, wide), builder.select(shared, *costs)
+    return region, builder.select(shared, low, wide)
 
 
 def load_element(body, element):

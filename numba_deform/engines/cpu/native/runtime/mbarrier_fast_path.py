@@ -6,7 +6,7 @@ Python: then the answer is ASK, and nothing has been changed.
 """
 
 from .....device.limits import MAX_COUNT
-from ...async_units.cycle_costs import COST
+from ...memory.cycle_costs import COST
 from . import layout as at
 from .collectives import raise_numbers
 from .word_functions import get, get32, larger, put, put32

@@ -6,9 +6,9 @@ import ctypes
 import numpy as np
 
 from ...async_units import wgmma
-from ...async_units.cycle_costs import COST
 from ...async_units.warp_mma import multiply_words
 from ...async_units.wgmma_matrices import FORMS
+from ...memory.cycle_costs import COST
 from ...memory.restart import Bailout
 from ..runtime import layout
 

@@ -10,7 +10,6 @@ class COST:
     global_access: float = 2.0
     atomic: float = 4.0
     barrier: float = 4.0
-    shuffle: float = 1.0
     mma: float = 4.0  # m16n8k16: 2048 multiply-adds, of which a tensor core does 512 a cycle (data sheet)
     wgmma: float = 4.0  # m64n8k16: 8192 multiply-adds by the four tensor cores of an SM
     tma_issue: float = 9.5  # bench/NOTES.md: 9-12 cycles between tensor loads of one SM

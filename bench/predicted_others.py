@@ -1,0 +1,139 @@
+"""Predicted times of kernels that the model was not made with (``other_kernels.py``), beside measured ones.
+
+    python bench/predicted_others.py predict                 # without a GPU, rows that are not there
+    python bench/predicted_others.py measure --out FILE      # on a GPU: all of them, within --limit seconds
+    python bench/predicted_others.py --table                 # the tables of bench/PREDICTED.md
+
+``measure`` compares each kernel's results and times it in a child process, which may hang or crash; FILE is
+written after each, and rows for which no time was left say so. ``--table`` joins the predictions with the files
+of MEASURED and with TIMES, which others measured on an H100 and to which nothing here was fitted."""
+
+import argparse
+import dataclasses
+import json
+import pickle
+import statistics
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from other_kernels import CASES, KERNELS
+
+from numba_deform.engines.sass import ONE_SM, emulate
+from numba_deform.engines.sass.units import H100, HOPPER
+from numba_deform.measure import record
+from numba_deform.measure.predict import predict
+from numba_deform.measure.worker import Worker
+
+RESULTS = Path(__file__).resolve().parent / "results"
+RESULT = RESULTS / "others_predicted.json"
+MEASURED = {"H100": "others_h100.json", "H200": "others_h200.json"}  # what ``measure`` wrote, where it has run
+GPUS = {"H100": H100, "H200": HOPPER}
+# Medians of 20 on an H100 80GB HBM3, 2026-11-26, of kernels that others wrote and described.
+TIMES = {("saxpy", 16 << 20, 1056): 76.2, ("saxpy", 16 << 20, 132): 251.5, ("transpose", 4096, 0): 101.7,
+         ("transpose", 4096, 1): 61.8, ("row_sums", 32768, 1024): 48.3, ("gather", 1 << 20, 1 << 20): 93.1,
+         ("gather", 1 << 20, 16384): 90.9, ("product", 1024): 400.7, ("chain", 4 << 20, 64, "ex2"): 71.0,
+         ("boxes", 33792 * 32, 32, 4, 528): 108.1, ("boxes", 33792 * 32, 32, 2, 528): 105.5,
+         ("boxes", 33792 * 8, 8, 8, 528): 29.7, ("boxes", 33792 * 64, 64, 1, 528): 198.9}  # fmt: skip
+
+
+def predicted(case):
+    """{what is known of one case on each of GPUS}"""
+    name, size = case
+    started, launch, told = time.perf_counter(), KERNELS[name](*size), {}
+    run = emulate(launch, only=ONE_SM, traced=True)
+    kept = pickle.dumps(run.traces)  # playing them uses them up
+    for gpu, constants in GPUS.items():
+        found = predict(dataclasses.replace(run, traces=pickle.loads(kept)), constants)
+        told[gpu] = {"predicted_us": found.microseconds, "binds": found.binds,
+                     "busy": {unit: round(share, 3) for unit, share in found.busy.items()}}  # fmt: skip
+    return {"kernel": name, "size": list(size), **told, "seconds": round(time.perf_counter() - started, 1)}
+
+
+def key_of(row):
+    return row["kernel"], *row["size"]
+
+
+def run_predictions(processes):
+    rows = json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
+    there = {key_of(row) for row in rows}
+    wanted = [case for case in CASES if (case[0], *case[1]) not in there]
+    wanted.sort(key=lambda case: (case[0], *case[1]) not in TIMES)
+    with ProcessPoolExecutor(processes) as pool:
+        for row in pool.map(predicted, wanted):
+            rows.append(row)
+            times = [f"{gpu} {row[gpu]['predicted_us']:.1f}" for gpu in GPUS]
+            print(*key_of(row), *times, row["seconds"], flush=True)
+            record.write(RESULT, None, rows)
+
+
+def timed(task):
+    """In the child: results are compared, then the time."""
+    from numba_deform.engines.gpu.device import find_gpu
+    from numba_deform.engines.gpu.in_place import run_launch
+    from numba_deform.measure.pipelines import time_one
+
+    gpu, launch = find_gpu(), KERNELS[task["kernel"]](*task["size"])
+    run_launch(gpu, launch, guarded=False)
+    return time_one(gpu, launch, 20)
+
+
+def measure(out, limit):
+    from numba_deform.engines.gpu.device import find_gpu
+
+    gpu, rows, started = find_gpu(), [], time.monotonic()
+    with Worker("predicted_others:timed", 40.0) as worker:
+        for name, size in CASES:
+            row = {"kernel": name, "size": list(size)}
+            left = limit - (time.monotonic() - started)
+            rows.append(row | (worker.call(row) if left > 0 else {"error_text": "no time was left"}))
+            print(*key_of(row), rows[-1].get("median_ms") or rows[-1]["error_text"], flush=True)
+            record.write(out, gpu, rows)
+
+
+def joined():
+    """[(gpu, source, key, measured us, predicted us, what binds)]"""
+    told = {key_of(row): row for row in json.loads(RESULT.read_text())["rows"]}
+    found = [("H100", "others", key, us, told[key]["H100"]) for key, us in TIMES.items() if key in told]
+    for gpu, file in MEASURED.items():
+        rows = json.loads((RESULTS / file).read_text())["rows"] if (RESULTS / file).exists() else []
+        found += [(gpu, "own", key_of(row), 1e3 * row["median_ms"], told[key_of(row)][gpu]) for row in rows
+                  if "median_ms" in row and key_of(row) in told]  # fmt: skip
+    return [(*one[:4], one[4]["predicted_us"], one[4]["binds"]) for one in found]
+
+
+def table():
+    """Markdown: each row, and how many lie how far off."""
+    lines = ["| GPU | timed by | kernel | measured, us | predicted, us | off | binds |", "|---" * 7 + "|"]
+    rows = joined()
+    for gpu, source, (name, *size), measured, told, binds in rows:
+        words = " ".join(map(str, size))
+        lines.append(f"| {gpu} | {source} | {name} {words} | {measured:,.1f} | {told:,.1f} "
+                     f"| {100 * (told / measured - 1):+.1f} % | {binds} |")  # fmt: skip
+    errors, factors = sorted(abs(row[4] / row[3] - 1) for row in rows), sorted(row[3] / row[4] for row in rows)
+    lines += ["", f"{len(rows)} rows: median error {statistics.median(errors):.1%}, worst {errors[-1]:.0%}; "
+              f"measured by predicted {factors[0]:.2f} to {factors[-1]:.2f}"]  # fmt: skip
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("mode", nargs="?", choices=("predict", "measure"))
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--out", default="others.json")
+    parser.add_argument("--limit", type=float, default=300, help="seconds, of measure")
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args()
+    if options.table:
+        return print(table())
+    if options.mode == "predict":
+        return run_predictions(options.processes)
+    if options.mode == "measure":
+        return measure(options.out, options.limit)
+    parser.error("predict, measure or --table")
+
+
+if __name__ == "__main__":
+    main()
