@@ -37,7 +37,8 @@ def new(options):
         raise UsageError("new needs a file: numba-deform new my.py")
     path, template = Path(options["file"]), options.get("template", "copy")
     if template not in TEMPLATES:
-        raise UsageError(f"template={template} must be one of {', '.join(TEMPLATES)}{closest(template, TEMPLATES)}")
+        known = ", ".join(TEMPLATES)
+        raise UsageError(f"template={template} must be one of {known}{closest(template, TEMPLATES)}")
     if path.suffix != ".py":
         raise UsageError(f"new {path}: the file must end in .py, such as {path.with_suffix('.py')}")
     if path.stem in sys.stdlib_module_names:
@@ -53,8 +54,7 @@ def new(options):
         raise UsageError(f"new {path}: that file exists already, and is left as it is; name another") from None
     name, about, small = TEMPLATES[template]
     say("written", f"{path}: {about}")
-    for what, command in NEXT:
-        if small or "{small}" not in command:
-            words = command.format(file=path, stem=path.with_suffix(""), name=name, small=small)
-            say(what, "numba-deform " + words)
+    for what, do in NEXT:
+        if small or "{small}" not in do:
+            say(what, f"numba-deform {do}".format(file=path, stem=path.with_suffix(""), name=name, small=small))
     return RIGHT

@@ -104,7 +104,8 @@ const [text, done] = arguments, live = document.querySelector("button.run-here")
     if (text) live.cells[0].text.value = text;
     for (const [number, cell] of live.cells.slice(0, text ? 1 : undefined).entries()) {
         live.run(number);
-        while (!["well", "wrong"].includes(cell.out.dataset.state)) await new Promise(next => setTimeout(next, 50));
+        while (!["well", "wrong"].includes(cell.out.dataset.state))
+            await new Promise(next => setTimeout(next, 50));
         ended.push([cell.out.dataset.state, cell.out.textContent]);
     }
     done(ended);
@@ -160,9 +161,9 @@ def served(folder):
 BUTTONS = "import lessons; print(lessons.buttons('02_barrier', ''))"
 
 
-@pytest.mark.parametrize("url", ["owner/name", "https://github.com/owner/name/", "https://github.com/o-w/n.git"])
+@pytest.mark.parametrize("url", ["o-w/n", "https://github.com/o-w/n/", "https://github.com/o-w/n.git"])
 def test_a_repository_is_known_by_its_name_or_url(url):
-    assert python("import repository; print(repository.NAME)", GITHUB_REPOSITORY=url).stdout in ("owner/name\n", "o-w/n\n")
+    assert python("import repository; print(repository.NAME)", GITHUB_REPOSITORY=url).stdout == "o-w/n\n"
 
 
 def test_buttons_lead_to_files_that_are_there():
