@@ -77,7 +77,7 @@ class LivePage {
     hear(data, from) {
         const cell = this.cells[data.number];
         if (data.state === "loading") this.say.textContent = `Loading ${data.what}${from} ...`;
-        else if (data.state === "failed") this.stop(`Python did not start: ${data.what}`);
+        else if (data.state === "failed") this.stop(`Python did not start: ${data.what.trim().split("\n").at(-1)}`);
         else if (data.state === "ready") {
             this.say.textContent = `Python runs here since ${data.seconds.toFixed(0)} s. Kernels are interpreted, thread by thread.`;
             this.button.textContent = "Python is ready";

@@ -27,7 +27,7 @@ PACKAGES = (
     "array_api_compat", "cloudpickle", "itanium_demangler", "llvmlite", "markdown_it", "mdurl", "numba",
     "pebble", "platformdirs", "pygments", "rich",
 )  # fmt: skip
-LEFT_OUT = {"__pycache__", "tests", "testing"}  # folders of packages
+LEFT_OUT = {"__pycache__", "tests"}  # folders of packages
 KINDS = {".json", ".jpg", ".ptx", ".py", ".pyi"}
 
 

@@ -32,9 +32,8 @@ def site(options):
     links = _sphinx("linkcheck", target.parent / f"{target.name}-links") if options.get("links") else 0
     if _sphinx("html", target) or links:
         return WRONG
-    address = (target / "index.html").as_uri()
     say("pages", len(list(target.rglob("*.html"))))
-    say("open it", address)
+    say("open it", address := (target / "index.html").as_uri())
     if options.get("open", True):
         webbrowser.open(address)
     return RIGHT
@@ -43,9 +42,8 @@ def site(options):
 def _sphinx(builder, target):
     """The exit status of one of its builders. What it has read is kept for the next, unless it warned: a page
     that is not read again does not warn again."""
-    words = ["-b", builder, "--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto"]
-    places = ["-c", SOURCES, "-d", READ, ROOT, target]
-    status = subprocess.run([sys.executable, "-m", "sphinx", *words, *map(str, places)]).returncode
+    words = [*"-W --keep-going -q -j auto".split(), "-b", builder, "-c", SOURCES, "-d", READ, ROOT, target]
+    status = subprocess.run([sys.executable, "-m", "sphinx", *map(str, words)]).returncode
     if status:
         shutil.rmtree(READ, ignore_errors=True)
     return status

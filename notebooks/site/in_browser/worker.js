@@ -51,7 +51,7 @@ async function run({source, number}) {
     cell = number;
     globals.set("source", source);
     globals.set("number", number);
-    const well = await python.runPythonAsync("shell.run(source, number)");
+    const well = await python.runPythonAsync("shell.run(source, number + 1)");
     postMessage({state: "ran", number, well, seconds: since(start)});
 }
 
