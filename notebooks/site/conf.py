@@ -28,7 +28,7 @@ include_patterns = [
 exclude_patterns = ["notebooks/site/cards.md", "notebooks/site/contents.md"]  # parts of the first page
 extensions = [
     "myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design", "repository", "additions", "lessons",
-    "chinese", "progress",
+    "chinese", "progress", "run_here",
 ]  # fmt: skip
 add_module_names = False
 autodoc_typehints = "none"  # docstrings say what type anything is
@@ -54,7 +54,7 @@ nb_merge_streams = True
 nb_code_prompt_show = "Show the {type}"  # source, output
 
 html_theme = "furo"
-html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js", "quiz.js", "ring.js"]
+html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js", "quiz.js", "ring.js", "run_here.js"]
 html_css_files, html_js_files = html_static_path[:1], html_static_path[1:]
 html_copy_source = html_show_copyright = False
 html_theme_options = {"top_of_page_buttons": []}

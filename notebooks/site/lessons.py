@@ -1,7 +1,8 @@
 """A Sphinx extension: the lessons as .ipynb beside their pages, the buttons that open them, and at each
 exercise its question, to answer in the page, and its solution, folded.
 
-Colab and Codespaces need the repository's name on its host; without it there is the download alone."""
+Colab, Binder and Codespaces need the repository's name on its host; without it there is the download alone, and
+where the lesson can run in the page that."""
 
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 import quiz
+import run_here
 from docutils import nodes
 from repository import COMMIT, NAME, ROOT, SOLUTIONS
 
@@ -16,16 +18,18 @@ from numba_deform.course.lessons.copying import copy_lessons, solutions
 
 BRANCH = "gh-pages"  # where the workflow publishes the site, the .ipynb too
 COLAB = f"https://colab.research.google.com/github/{NAME}/blob/{BRANCH}"
+BINDER = f"https://mybinder.org/v2/gh/{NAME}/{COMMIT}?urlpath=lab/tree/lessons"  # .binder makes them there
 CODESPACES = f"https://codespaces.new/{NAME}?quickstart=1"
 
 
 def buttons(name, text):
     """A line of HTML: links that open the lesson elsewhere, its download, and whether its ``text`` asks for
     fewer values on the page."""
-    links = [f'<a href="{name}.ipynb" download>Download the notebook</a>']
+    links = [*run_here.button(name), f'<a href="{name}.ipynb" download>Download the notebook</a>']
     if NAME:
-        links[:0] = [f'<a href="{COLAB}/notebooks/{name}.ipynb">Open in Colab</a>',
-                     f'<a href="{CODESPACES}">Open in Codespaces</a>']  # fmt: skip
+        links[-1:-1] = [f'<a href="{COLAB}/notebooks/{name}.ipynb">Open in Colab</a>',
+                        f'<a href="{BINDER}/{name}.ipynb">Open in Binder</a>',
+                        f'<a href="{CODESPACES}">Open in Codespaces</a>']  # fmt: skip
     if "page=" in text:  # of lessons.slider
         links.append("<span>Some sliders have fewer values here than in the notebook.</span>")
     return f'<div class="open-lesson">{" ".join(links)}</div>'
@@ -116,13 +120,14 @@ def write(app, error):
     """Sphinx's event build-finished: the copies, which ``numba-deform lessons`` makes, with that cell."""
     if error or app.builder.name != "html":
         return
-    folder = Path(app.outdir) / "notebooks"
-    for old in folder.glob("*.ipynb"):
-        old.unlink()
-    for path in copy_lessons(folder, SOLUTIONS)[0]:
-        notebook = nbformat.read(path, as_version=4)
-        notebook.cells.insert(0, install_cell())
-        nbformat.write(notebook, path)
+    for place, language in ("notebooks", None), ("notebooks/zh", "zh"):
+        folder = Path(app.outdir) / place
+        for old in folder.glob("*.ipynb"):
+            old.unlink()
+        for path in copy_lessons(folder, SOLUTIONS, language=language)[0]:
+            notebook = nbformat.read(path, as_version=4)
+            notebook.cells.insert(0, install_cell())
+            nbformat.write(notebook, path)
 
 
 def setup(app):

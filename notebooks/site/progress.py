@@ -4,6 +4,7 @@ Sphinx hands its processes ten pages at a time, in the order of their names: tho
 long, would all be one's. Here each gets some."""
 
 import multiprocessing
+import os
 import sys
 import time
 
@@ -25,7 +26,7 @@ class Progress:
 
     def start(self, app, name, source):
         """Its event source-read."""
-        self.started[name] = time.monotonic()
+        self.started[name] = time.monotonic(), busy()
 
     def tell(self, app, doctree):
         """Its event doctree-read: the cells have run."""
@@ -33,9 +34,16 @@ class Progress:
             self.done.value += 1
             done = self.done.value
         name = app.env.docname
-        seconds = time.monotonic() - self.started.pop(name)
+        began, before = self.started.pop(name)
+        seconds, own = time.monotonic() - began, busy() - before
         if seconds >= SLOW:
-            print(f"{done:>3} of {self.total} pages  {name}, {seconds:.0f} s", file=sys.stderr, flush=True)
+            text = f"{done:>3} of {self.total} pages  {name}, {seconds:.0f} s, of a processor {own:.0f} s"
+            print(text, file=sys.stderr, flush=True)
+
+
+def busy():
+    """Seconds of a processor that this process took, and those that it started, once they have ended."""
+    return sum(os.times()[:4])
 
 
 def setup(app):

@@ -5,6 +5,7 @@ to the host. Elsewhere it leads to a page of the site: the text of the file, or 
 
 import hashlib
 import os
+import re
 from html import escape
 from pathlib import Path
 from posixpath import normpath
@@ -18,10 +19,15 @@ from pygments.token import Comment, Keyword, Name, Number, Text
 from pygments.util import ClassNotFound
 from sphinx import addnodes
 from sphinx.builders.html import StandaloneHTMLBuilder
+from sphinx.errors import ConfigError
 from sphinx.transforms import SphinxTransform
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = os.environ.get("GITHUB_REPOSITORY", "")  # owner/name
+URL = os.environ.get("GITHUB_REPOSITORY", "")
+NAMED = re.fullmatch(r"((?:https://github\.com/)?([\w.-]+/[\w.-]+?)(?:\.git)?/?)?", URL)
+if not NAMED:
+    raise ConfigError(f"repository={URL} is neither https://github.com/OWNER/NAME nor OWNER/NAME")
+NAME = NAMED[2] or ""  # owner/name
 COMMIT = os.environ.get("GITHUB_SHA", "HEAD")
 SOLUTIONS = os.environ.get("NUMBA_DEFORM_SOLUTIONS", "1") != "0"  # whether the site shows them
 HIDDEN = ("__pycache__", ".ipynb_checkpoints") + ("solutions",) * (not SOLUTIONS)

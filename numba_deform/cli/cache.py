@@ -22,8 +22,7 @@ def cache(options):
     for kind, label in KINDS.items():
         if sizes := [size for _, size, path in found if path.suffix == f".{kind}"]:
             say(label, f"{_count(len(sizes))}, {_size(sum(sizes))}")
-    total = _size(sum(size for _, size, _ in found))
-    say("in all", f"{_count(len(found))}, {total} of at most {_size(kept.LIMIT)}")
+    say("in all", f"{_count(len(found))}, {_size(sum(one[1] for one in found))} of at most {_size(kept.LIMIT)}")
     return RIGHT
 
 

@@ -45,7 +45,6 @@ def _report_own(error):
 def _report_fault(fault):
     """The CPU engine has found a broken rule: all of its text, and how to see it again."""
     print(fault, file=sys.stderr)
-    seed, landing = getattr(fault, "seed", None), getattr(fault, "landing", None)
-    if seed is not None:
-        print(f"  replay schedule_seed={seed} landing={landing}", file=sys.stderr)
+    if (seed := getattr(fault, "seed", None)) is not None:
+        print(f"  replay schedule_seed={seed} landing={getattr(fault, 'landing', None)}", file=sys.stderr)
     return verdict(False)

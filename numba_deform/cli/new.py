@@ -54,8 +54,7 @@ def new(options):
         raise UsageError(f"new {path}: that file exists already, and is left as it is; name another") from None
     name, about, small = TEMPLATES[template]
     say("written", f"{path}: {about}")
-    for what, command in NEXT:
-        if small or "{small}" not in command:
-            words = command.format(file=path, stem=path.with_suffix(""), name=name, small=small)
-            say(what, "numba-deform " + words)
+    for what, do in NEXT:
+        if small or "{small}" not in do:
+            say(what, f"numba-deform {do}".format(file=path, stem=path.with_suffix(""), name=name, small=small))
     return RIGHT

@@ -1,6 +1,7 @@
 """``numba-deform site``: the site, built from the repository by Sphinx, and opened."""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "notebooks" / "site"
 READ = ROOT / "build" / "site" / "doctrees"  # what Sphinx has read
 NEEDED = ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "sphinx_design", "jupytext", "matplotlib")
+PLACES = {"repository": "GITHUB_REPOSITORY", "pyodide": "NUMBA_DEFORM_PYODIDE"}  # for SOURCES
 
 
 def site(options):
@@ -24,14 +26,14 @@ def site(options):
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"site needs {', '.join(missing)}: pip install -e '{ROOT}[site]'")
+    os.environ.update({PLACES[name]: options[name] for name in PLACES if name in options})
     say("building", "the lessons run, which takes minutes; after that, only what has changed does")
     target = Path(options.get("out", ROOT / "build" / "site" / "html")).resolve()
     links = _sphinx("linkcheck", target.parent / f"{target.name}-links") if options.get("links") else 0
     if _sphinx("html", target) or links:
         return WRONG
-    address = (target / "index.html").as_uri()
     say("pages", len(list(target.rglob("*.html"))))
-    say("open it", address)
+    say("open it", address := (target / "index.html").as_uri())
     if options.get("open", True):
         webbrowser.open(address)
     return RIGHT
@@ -40,9 +42,8 @@ def site(options):
 def _sphinx(builder, target):
     """The exit status of one of its builders. What it has read is kept for the next, unless it warned: a page
     that is not read again does not warn again."""
-    words = ["-b", builder, "--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto"]
-    places = ["-c", SOURCES, "-d", READ, ROOT, target]
-    status = subprocess.run([sys.executable, "-m", "sphinx", *words, *map(str, places)]).returncode
+    words = [*"-W --keep-going -q -j auto".split(), "-b", builder, "-c", SOURCES, "-d", READ, ROOT, target]
+    status = subprocess.run([sys.executable, "-m", "sphinx", *map(str, words)]).returncode
     if status:
         shutil.rmtree(READ, ignore_errors=True)
     return status

@@ -187,10 +187,10 @@ def test_settings_of_nbgrader_are_kept(tmp_path):
 
 
 def test_answers_are_checked_again(tmp_path, monkeypatch, capsys):
-    """A saved verdict, and a changed check, count for nothing."""
+    """A saved verdict, a changed check, and a verdict that an answer prints, count for nothing."""
     lesson, copies = tmp_path / "lessons" / "01_boxes.py", tmp_path / "copies"
     text = "# %%\nfrom numba_deform.course.lessons import lesson1 as check\n\n"
-    for name, answer in (("corners", "come"), ("tile_corner", "corner")):
+    for name, answer in (("zero_fill", "filled"), ("corners", "come"), ("tile_corner", "corner")):
         text += f'# %% exercise="{name}"\n{answer} = ...\n\n# %%\ncheck.{name}({answer})\n\n'
     lesson.parent.mkdir()
     lesson.write_text(text)
@@ -198,7 +198,8 @@ def test_answers_are_checked_again(tmp_path, monkeypatch, capsys):
     (path,), _ = copying.copy_lessons(copies)
     notebook = nbformat.read(path, as_version=4)
     right = lessons.answers("01_boxes")["corners"][0].cell.source
-    answers = {"corners": right, "tile_corner": "corner = 1 / 0"}
+    forged = "type('Forged', (), {'__repr__': lambda self: 'Right (zero_fill)'})()"
+    answers = {"zero_fill": "filled = ...", "corners": right, "tile_corner": f"corner = None\n{forged}"}
     for cell in notebook.cells:
         if name := cell.metadata.get("exercise"):
             cell.source = answers[name]
@@ -206,9 +207,11 @@ def test_answers_are_checked_again(tmp_path, monkeypatch, capsys):
             cell.source = "print('Right (tile_corner)')"
             cell.outputs = [nbformat.v4.new_output("execute_result", {"text/plain": "Right (tile_corner)"})]
     nbformat.write(notebook, path)
-    assert copying.progress(copies)["01_boxes"] == {"corners": "open", "tile_corner": "solved"}
+    saved = {"zero_fill": "open", "corners": "open", "tile_corner": "solved"}
+    assert copying.progress(copies)["01_boxes"] == saved
     assert main(["progress", str(copies), "again=1", "json=1"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"01_boxes": {"corners": "solved", "tile_corner": "open"}}
+    seen = {"zero_fill": "open", "corners": "solved", "tile_corner": "not yet"}
+    assert json.loads(capsys.readouterr().out) == {"01_boxes": seen}
 
 
 def test_slides_begin_at_headings(tmp_path):

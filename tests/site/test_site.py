@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import additions
 import lab
 import pages
 import progress
@@ -205,10 +206,24 @@ def test_a_lesson_begins_with_a_question(driver, folder):
                 assert max(letters) < 86 and 64 < sum(letters) / len(letters) <= 80, lesson.name
 
 
+def test_the_first_pages_ring_needs_no_other_file():
+    """Its reports stand in the page, and its script loads nothing: it turns once that script is there."""
+    text = additions.first_page((ROOT / "README.md").read_text())
+    ring = text[text.index('<div class="ring"') : text.index("</script>")]
+    reports = json.loads(ring.partition('type="application/json">')[2])
+    assert set(reports) == set(additions.DROPPED) and all(each["report"] for each in reports.values())
+    assert text.index(ring) < text.index("Deformable DETR")  # and before any model's name
+    script = (ROOT / "notebooks" / "site" / "ring.js").read_text()
+    assert not re.search(r"\b(fetch|import|XMLHttpRequest|Worker|src|href|url)\b", script)
+
+
 @pytest.mark.full
 def test_the_ring_on_the_first_page(driver, folder):
     """It turns; without a line it stops, with what the engine says of the planted fault; put back, it turns."""
     open_page(driver, folder, "index")
+    files = """return [...document.querySelectorAll('script[src], link[rel=stylesheet], img')].map(
+        one => one.src || one.href);"""
+    assert all(file.startswith(folder.as_uri()) for file in driver.execute_script(files))
     code = """const ring = document.getElementById('ring').ring, seen = new Set();
         ring.run(false);
         if (arguments[0]) document.querySelector(`#ring [data-drop=${arguments[0]}]`).click();

@@ -5,7 +5,6 @@ import math
 from typing import NamedTuple
 
 import gmpy2
-import ml_dtypes
 import numpy as np
 
 
@@ -19,7 +18,7 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "f16": Format(11, -14, 65504.0), "bf16": Format(8, -126, float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)),
+    "f16": Format(11, -14, 65504.0), "bf16": Format(8, -126, (2 - 2.0**-7) * 2.0**127),
     "tf32": Format(11, -126, (2 - 2.0**-10) * 2.0**127),
     "f32": Format(24, -126, float(np.finfo(np.float32).max)),
     "f64": Format(53, -1022, float(np.finfo(np.float64).max)), "e4m3": Format(4, -6, 448.0),

@@ -53,7 +53,7 @@ class ArrayView:
         self.items = integers(data) if self.integer else data
         self.row = data.shape[0] if data.ndim == 1 else 0  # a short way, for one number
         self.low, self.high = limits(data.dtype)
-        self.said, self.cost = "", space.cost
+        self.said, self.cost = "", getattr(space, "cost", 0.0)  # registers, constants and no bytes cost nothing
 
     def __repr__(self):
         if not self.said:
@@ -332,7 +332,7 @@ class Record:
 class Constants:
     """The memory of arrays that are constants: those that a kernel's names hold."""
 
-    base, cost = 0, 0.0
+    base = 0
 
     @staticmethod
     def on_read(thread, address, size):
@@ -352,7 +352,7 @@ class OwnBytes(MayHoldUndefined):
     """The bytes of one thread's local array."""
 
     def __init__(self, size):
-        self.written, self.undefined, self.cost = [0] * size, {}, 0.0  # in registers, where a compiler can
+        self.written, self.undefined = [0] * size, {}
 
     def on_read(self, thread, address, size):
         if not all(self.written[address : address + size]):
