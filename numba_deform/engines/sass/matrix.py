@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from ..cpu.async_units.warp_mma import FORMS, product
+from ..cpu.async_units.warp_mma import FORMS, multiply_words
 from ..cpu.async_units.wgmma_matrices import A_PLACES, ROWS, addresses, from_memory, sum_places
 from ..cpu.async_units.wgmma_matrices import FORMS as PRODUCTS
 from .accesses import register, words_of
@@ -31,17 +31,14 @@ def multiply(one):
     kind = "_".join(dict.fromkeys(kinds)) or wide.lower()
     if shape is None or kind not in FORMS or not one.words & {"F32", "S8", "U8"}:
         raise Unknown(one.opcode)
-    form, k = FORMS[kind], register(one.operands[0])
-    a_words, b_words = (len(places[0][0]) for places in form.places[:2])
+    k, counts = register(one.operands[0]), [rows.shape[1] for rows, _ in FORMS[kind].places]
     if shape == "1688" and kind != "tf32" or k is None:
         raise Unknown(one.opcode)
 
     def run(w, *_):
         if w.active.any():
-            a, b = fragments(w, one.operands[1], a_words), fragments(w, one.operands[2], b_words)
-            c = fragments(w, one.operands[3], 4).view(form.sums if form.sums is F32 else np.int32)
-            sums = product(form, dict(enumerate(zip(a, b, c, strict=True))))
-            w.r[k : k + 4] = np.array(sums).astype(F32 if form.sums is F32 else np.int32).view(U32).T
+            words = [fragments(w, *given) for given in zip(one.operands[1:], counts, strict=True)]
+            w.r[k : k + 4] = multiply_words(kind, np.concatenate(words, 1)).T
 
     return run
 

@@ -23,7 +23,7 @@ _LANE = np.arange(32)
 _G, _T = _LANE // 4, _LANE % 4
 
 
-def _places(bits, rows, depth):
+def places_of(bits, rows, depth):
     """Where in A (rows, depth), in B (depth, 8) and in the sums (rows, 8) the elements of each lane's registers
     lie: pairs (row, column) of arrays (lane, register, element of a word), the sums' of (lane, register).
     ``bits``: of an element of A and B (PTX ISA 9.7.14)."""
@@ -245,7 +245,7 @@ def has_form(rows, depth, types):
 @functools.cache
 def form_of(rows, depth, types, limit=False):
     _, a, b, _ = types
-    return Form(TYPES[a][1], TYPES[b][1], _places(TYPES[a][0], rows, depth), TYPES[a][2], limit)
+    return Form(TYPES[a][1], TYPES[b][1], places_of(TYPES[a][0], rows, depth), TYPES[a][2], limit)
 
 
 FORMS = {  # those of the intrinsics

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ..memory.scalars import WORD
-from .warp_mma import numbers_bf16, numbers_f16, numbers_tf32
+from .warp_mma import numbers_bf16, numbers_f16, numbers_tf32, places_of
 
 ROWS = 64
 ROW_BYTES = 32  # of a row along k, of one product
@@ -70,10 +70,8 @@ def sum_places(columns):
 
 def _a_places(size):
     """(rows, columns) of A in registers, arrays (thread, register, element of the word)."""
-    each = 4 // size
-    register, part = np.ogrid[:4, :each]
-    rows = _ROW[:, None, None] + 8 * (register % 2) + 0 * part
-    return rows, each * _T[:, None, None] + 4 * each * (register // 2) + part
+    (rows, columns), *_ = places_of(8 * size, 16, ROW_BYTES // size)
+    return np.concatenate([rows + 16 * warp for warp in range(4)]), np.concatenate([columns] * 4)
 
 
 A_PLACES = {size: _a_places(size) for size in (1, 2, 4)}
