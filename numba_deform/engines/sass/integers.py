@@ -3,6 +3,7 @@ selection."""
 
 import numpy as np
 
+from ..cpu.frontends.ptx.operations import lop3
 from .operands import I32, I64, U32, U64, WORD, Unknown, is_predicate
 from .table import plain, row
 
@@ -108,22 +109,13 @@ def funnel_shift(one):
     return run
 
 
-def logic(a, b, c, table):
-    """The function of three bits whose table this is."""
-    total = U32(0)
-    for k in range(8):
-        if table >> k & 1:
-            total = total | (a if k & 4 else ~a) & (b if k & 2 else ~b) & (c if k & 1 else ~c)
-    return total + np.zeros(1, U32)
-
-
 KNOWN = {0xC0: lambda a, b, c: a & b, 0xFC: lambda a, b, c: a | b, 0x3C: lambda a, b, c: a ^ b,
          0xF8: lambda a, b, c: a | b & c, 0x33: lambda a, b, c: ~b}  # fmt: skip
 
 
 def three_words(one):
     table = int(one.operands[-2], 16)
-    function = KNOWN.get(table) or (lambda a, b, c: logic(a, b, c, table))
+    function = KNOWN.get(table) or (lambda a, b, c: lop3(a, b, c, table) + np.zeros(1, U32))
     join = np.logical_and if "PAND" in one.words else np.logical_or
 
     def run(a, b, c, _, p):
