@@ -5,7 +5,6 @@ translates. Code is the English page's, so it is the same, and its cells run onc
 stands nowhere a page says that it waits to be translated. What is missing, and what is left over:
 ``python notebooks/site/chinese.py``, and a test."""
 
-import hashlib
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,13 +12,11 @@ from pathlib import Path
 import additions
 import jupytext
 import lessons
-import nbformat
 
-from numba_deform.course.lessons.copying import LINK
+from numba_deform.course.lessons.copying import key, translations
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks" / "zh"
-KEY = re.compile(r"^<!-- (\w+) -->\n", re.M)
 CODE = ("    ", "```", "::::{")  # how a paragraph begins that needs no translation
 REST = "\n\n## Use the operator"  # from here on the first page is English alone
 FOOT = "怎样使用算子、它有多快、在哪里可以运行，请看[英文首页](/README.md#use-the-operator)。"
@@ -27,21 +24,11 @@ WAITS = "*这一段的译文还没有跟上英文，请看[英文页面](/{})。
 HEADING = re.compile(r"(#+ .*\n)?")
 WORDS = {  # what pages and notebooks say around their texts
     "Download the notebook": "下载 notebook", "Open in Colab": "在 Colab 中打开",
+    "Open in Binder": "在 Binder 中打开", "Run in this page": "在本页运行",
     "Open in Codespaces": "在 Codespaces 中打开", "Show the imports": "显示 import",
     "What the check says before you begin": "动手之前，检查会说什么", "A solution of ": "参考解答：",
     "Some sliders have fewer values here than in the notebook.": "网页上有些滑块的取值比 notebook 里少。",
 }  # fmt: skip
-
-
-def key(text):
-    """Of an English text, whatever its line breaks and where its links lead."""
-    return hashlib.sha256(" ".join(LINK.sub(r"\1", text).split()).encode()).hexdigest()[:8]
-
-
-def texts(name):
-    """``{key: Chinese text}`` of a page."""
-    _, *parts = KEY.split((FOLDER / f"{name}.md").read_text(encoding="utf-8"))
-    return {one: text.strip("\n") for one, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def original(name):
@@ -82,19 +69,21 @@ def waiting(text, file):
 
 def lesson(name):
     """The Chinese page's source."""
-    page, known = notebook(name), texts(name)
+    page, known = notebook(name), translations(name)
     for cell in page.cells:
         if cell.cell_type == "markdown":
             cell.source = known.get(key(cell.source)) or waiting(cell.source, f"notebooks/{name}.py")
     source = [jupytext.writes(page, fmt="py:percent")]
     lessons.add_buttons(None, f"notebooks/{name}", source)
-    text = source[0].replace(f"/notebooks/{name}.ipynb", f"/notebooks/zh/{name}.ipynb")  # that Colab opens
+    for place in f"/notebooks/{name}", f"/lessons/{name}":  # what Colab and Binder open
+        source[0] = source[0].replace(f"{place}.ipynb", f"{place.replace(name, 'zh')}/{name}.ipynb")
+    text = source[0].replace('data-pyodide="../', 'data-pyodide="../../')
     return jupytext.writes(lessons.read(text), fmt="md:myst")
 
 
 def page(name):
     """Likewise, of a page that is no lesson."""
-    known, parts = texts(name), []
+    known, parts = translations(name), []
     for part in paragraphs(name):
         waits = part if part.startswith(CODE) else waiting(part, f"{original(name)}.md")
         parts.append(known.get(key(part), waits))
@@ -157,7 +146,7 @@ def in_chinese(html, name):
         html = html.replace(f">{word}", f">{ours}")
     if name[0].isdigit():
         question = english(name)[0]
-        html = html.replace(question, texts(name).get(key(question), question))
+        html = html.replace(question, translations(name).get(key(question), question))
     return html
 
 
@@ -168,31 +157,9 @@ def show(app, docname, template, context, doctree):
         context["language"], context["body"] = "zh-CN", in_chinese(context["body"], name)
 
 
-def write(app, error):
-    """Its event build-finished, after the English notebooks are there: the Chinese ones."""
-    if error or app.builder.name != "html":
-        return
-    for name in filter(lambda name: name[0].isdigit(), names()):
-        known, copy = texts(name), Path(app.outdir) / "notebooks" / f"{name}.ipynb"
-        page, ours = nbformat.read(copy, as_version=4), copy.parent / "zh" / copy.name
-        ours.parent.mkdir(exist_ok=True)
-        for cell in page.cells:
-            if cell.cell_type == "markdown":
-                text = known.get(key(cell.source), cell.source)
-                cell.source = LINK.sub(link_of_copy, in_chinese(text, name))
-        nbformat.write(page, ours)
-
-
-def link_of_copy(match):
-    """To another Chinese notebook, or its words alone."""
-    words, place = match.groups()
-    own = place.endswith(".md") and place[0].isdigit()
-    return f"[{words}]({place.removesuffix('.md')}.ipynb)" if own else match[0] if "://" in place else words
-
-
 def check(name):
     """(English texts without a translation, keys of translations without an English text) of a page."""
-    wanted, known = english(name), texts(name)
+    wanted, known = english(name), translations(name)
     used = set(map(key, wanted)) | (set() if name[0].isdigit() else set(map(key, paragraphs(name))))
     return [text for text in wanted if key(text) not in known], [one for one in known if one not in used]
 
@@ -202,7 +169,6 @@ def setup(app):
     app.connect("source-read", add, priority=900)
     app.connect("doctree-read", end_turn)
     app.connect("html-page-context", show)
-    app.connect("build-finished", write, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -212,4 +178,4 @@ if __name__ == "__main__":
         for text in missing:
             print(f"{name}.md lacks:\n<!-- {key(text)} -->\n{text}\n")
         for one in left:
-            print(f"{name}.md: no English text has the key {one} any more: {texts(name)[one][:60]}\n")
+            print(f"{name}.md: no English text has the key {one} any more: {translations(name)[one][:60]}\n")

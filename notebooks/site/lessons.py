@@ -120,13 +120,14 @@ def write(app, error):
     """Sphinx's event build-finished: the copies, which ``numba-deform lessons`` makes, with that cell."""
     if error or app.builder.name != "html":
         return
-    folder = Path(app.outdir) / "notebooks"
-    for old in folder.glob("*.ipynb"):
-        old.unlink()
-    for path in copy_lessons(folder, SOLUTIONS)[0]:
-        notebook = nbformat.read(path, as_version=4)
-        notebook.cells.insert(0, install_cell())
-        nbformat.write(notebook, path)
+    for place, language in ("notebooks", None), ("notebooks/zh", "zh"):
+        folder = Path(app.outdir) / place
+        for old in folder.glob("*.ipynb"):
+            old.unlink()
+        for path in copy_lessons(folder, SOLUTIONS, language=language)[0]:
+            notebook = nbformat.read(path, as_version=4)
+            notebook.cells.insert(0, install_cell())
+            nbformat.write(notebook, path)
 
 
 def setup(app):

@@ -20,7 +20,7 @@ class LivePage {
         this.cells ??= [...document.querySelectorAll("article .cell")].filter(cell => cell.querySelector(".cell_input"))
             .map((cell, number) => this.live(cell, number));
         for (const cell of this.cells) cell.ran = false;
-        const root = new URL("../in_browser/", location.href), pyodide = new URL(this.button.dataset.pyodide, location.href);
+        const root = new URL(`${document.documentElement.dataset.content_root}in_browser/`, location.href), pyodide = new URL(this.button.dataset.pyodide, location.href);
         const from = pyodide.origin === location.origin ? "" : ` from ${pyodide.host}`;
         this.worker = new Worker(new URL("worker.js", root), {type: "module"});
         this.worker.onmessage = ({data}) => this.hear(data, from);

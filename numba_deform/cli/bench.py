@@ -43,19 +43,14 @@ def run_bench(options):
     own = [entry for entry in entries if entry.variant in PIPELINES]
     if own:
         return _bench_own(own, [entry for entry in entries if entry not in own], options)
-    workloads, peers, model = _workloads(options), _peers(options), _model(options)
-    gpu = None if model else _gpu(options, workloads)
-    counters = options.get("profile", False)
-    if counters and not gpu:
-        raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
+    workloads, peers = _workloads(options), _peers(options)
+    gpu, model, counters = _engine(options, workloads)
     # What bench tells of: compiling, every check, every peer and the timing, and counters.
     of_each = len(entries) * (2 if counters else 1) + (len(peers) + 1 if gpu else 0)
     total, steps = bool(gpu) + len(workloads) * of_each, itertools.count()
     with counting(MODEL_SECONDS if model else _seconds(gpu, workloads)) as advance:
-        document = bench(
-            gpu, workloads, entries, peer_names=peers, profile=counters, model=model,
-            progress=lambda text: advance(next(steps), total, text), **_settings(options),
-        )  # fmt: skip
+        document = bench(gpu, workloads, entries, peer_names=peers, profile=counters, model=model,
+            progress=lambda text: advance(next(steps), total, text), **_settings(options))  # fmt: skip
     _show(document, options)
     return _status(document, ("variant",))
 
@@ -78,10 +73,8 @@ def _bench_gradients(options):
     of_each = 1 + len(entries) + (2 + len(peers) + 1 if gpu else 0)
     total, steps = bool(gpu) + len(workloads) * of_each, itertools.count()
     with counting(_seconds(gpu, workloads)) as advance:
-        document = bench_gradients(
-            gpu, workloads, entries, peer_names=peers, keep=_keep(options),
-            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options),
-        )  # fmt: skip
+        document = bench_gradients(gpu, workloads, entries, peer_names=peers, keep=_keep(options),
+            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options))  # fmt: skip
     _show(document, options)
     return _status(document, ("kernel", "operator"))
 
@@ -100,10 +93,8 @@ def _bench_training(options):
     dtypes = _listed(options.get("dtype", "")) or DTYPES
     total, steps = len(dtypes) * (3 + len(peers)), itertools.count()
     with counting(GPU_SECONDS) as advance:
-        document = bench_training(
-            gpu, dtypes, peers, keep=_keep(options),
-            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options),
-        )  # fmt: skip
+        document = bench_training(gpu, dtypes, peers, keep=_keep(options),
+            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options))  # fmt: skip
     _show(document, options)
     return _status(document, ("operator",))
 
@@ -142,10 +133,7 @@ def _bench_own(own, others, options):
         raise UsageError(f"{both}: time them in two commands, each with its variants=")
     refuse_keys(options, ("workload", "patterns", "dtype", "peers", "seed"),
                 f"is for variants of the operator, and {own[0].variant} is a pipeline")  # fmt: skip
-    counters, model = options.get("profile", False), _model(options)
-    gpu = None if model else _gpu(options, ())
-    if counters and not gpu:
-        raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
+    gpu, model, counters = _engine(options, ())
     settings = {name: options[name] for name in ("repeats", "limit", "warm_up") if name in options}
     total, steps = len(own) * (2 if counters else 1) + bool(gpu), itertools.count()
     with counting(GPU_SECONDS if gpu else MODEL_SECONDS if model else CHILD_SECONDS) as advance:
@@ -178,6 +166,15 @@ def _workloads(options, patterns=()):
     names = _listed(options.get("workload", "seeds"))
     asked = _listed(options.get("patterns", ""))
     return workloads_of(names, asked or patterns, _listed(options.get("dtype", "")))
+
+
+def _engine(options, workloads):
+    """(the GPU or None, that of a model or None, whether counters are asked for)"""
+    model, counters = _model(options), options.get("profile", False)
+    gpu = None if model else _gpu(options, workloads)
+    if counters and not gpu:
+        raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
+    return gpu, model, counters
 
 
 def _model(options):
@@ -233,8 +230,7 @@ def run_sweep(pairs):
         grid["pattern"] = grid.pop("patterns")
     points = expand(grid)
     workloads = [point.workload for point in points if point.workload]
-    model = _model(options)
-    gpu = None if model else _gpu(options, workloads)
+    gpu, model, _ = _engine(options, workloads)
     out = options.pop("out")
     numbers = options.pop("gpus", None)
     if numbers and not gpu:

@@ -113,14 +113,12 @@ command(
     Key("force", FLAG, "run on the CPU engine however long it takes"), raw=True, pipeline="pipelines:run",
 )  # fmt: skip
 command(
-    "probe", "tools:probe", "either",
-    "send one 2x2x32 box through TMA: the first thing to try",
+    "probe", "tools:probe", "either", "send one 2x2x32 box through TMA: the first thing to try",
     keys.ENGINE_KEY, Key("corner", keys.CORNER, "where the box starts"),
 )  # fmt: skip
 command(
     "tile-copy", "tools:tile_copy", "either",
-    "copy a tensor tile by tile with TMA, check every bit, measure",
-    keys.ENGINE_KEY,
+    "copy a tensor tile by tile with TMA, check every bit, measure", keys.ENGINE_KEY,
     Key("shape", keys.SIZES, "the tensor, default 100x100x32"),
     Key("box", keys.SIZES, "the tile, default 2x2x32"),
     Key("dtype", keys.DTYPE, "default float16"), Key("warps", COUNT, "warps of a block, default 4"),
@@ -186,7 +184,8 @@ command(
 command(
     "lessons", "lessons:lessons", "no", "lessons DIR copies the lessons as notebooks, to work in",
     Key("dir", TEXT, "the directory; it may stand alone"), Key("solutions", FLAG, "0 leaves them out"),
-    Key("nbgrader", FLAG, "for nbgrader: answers and locked tests, in source/LESSON"), first="dir",
+    Key("nbgrader", FLAG, "for nbgrader: answers and locked tests, in source/LESSON"),
+    Key("language", one_of("zh"), "those that are there in Chinese, with the same code"), first="dir",
 )  # fmt: skip
 command(
     "progress", "lessons:progress", "no", "progress DIR: which exercises of those copies are solved",

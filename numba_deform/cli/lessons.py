@@ -19,7 +19,8 @@ def _directory(options, name):
 def lessons(options):
     """Copy them; what is there already is kept."""
     directory, nbgrader = _directory(options, "lessons"), options.get("nbgrader", False)
-    written, kept = copying.copy_lessons(directory, shown := options.get("solutions", True), nbgrader)
+    shown, language = options.get("solutions", True), options.get("language")
+    written, kept = copying.copy_lessons(directory, shown, nbgrader, language)
     say("written", ", ".join(path.name for path in written) or "nothing")
     if kept:
         say("kept", f"{', '.join(path.name for path in kept)}: they may hold answers")

@@ -97,14 +97,13 @@ def _part(options):
 
 
 def _timed(options):
-    return bool(options.get("time", False))
+    if not options.get("time"):
+        refuse_keys(options, ["gpu"], "is of the predicted time; add time=1")
+    return options.get("time", False)
 
 
 def _predicted(run, options, own=False):
-    if not _timed(options):
-        refuse_keys(options, ["gpu"], "is of the predicted time; add time=1")
-        return None
-    return predict(run, GPUS[options.get("gpu", "h200")], own=own)
+    return predict(run, GPUS[options.get("gpu", "h200")], own=own) if _timed(options) else None
 
 
 def _print(profile, options):

@@ -119,8 +119,7 @@ def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine
     SM's of a grid that is larger than what all SMs hold at once, or with ``time`` than one block for each: the
     figures are scaled up then, and nothing is compared. At most ``limit`` instructions of warps run.
     ``items``: {name: how many} of what the totals are divided by. ``time``: also what a model of an SM of a
-    ``gpu``, "h200" or "h100", predicts for it (``measure.predict``), by the first block's SM; ValueError with
-    clusters.
+    ``gpu``, "h200" or "h100", predicts for it (``measure.predict``), by the first block's SM.
 
     ``engine="gpu"``: instead {name: number}, the counters of Nsight Compute (``measure.counters.METRICS``),
     which watches another process, that makes the pipeline anew from its file. Raises ValueError for one that is

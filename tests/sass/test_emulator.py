@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 from base import load  # noqa: E402
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "sim" / "outside"), str(Path(__file__).parents[2] / "bench")]
-from other_kernels import backward  # noqa: E402
+from other_kernels import KERNELS, SMALL, backward  # noqa: E402
 from pingpong import pingpong  # noqa: E402
 
 VARIANTS = ("direct", "tile", "tma", "persistent", "roles-4-4", "window", "warp-specialized")
@@ -174,10 +174,16 @@ def test_a_barrier_with_a_trace_and_without():
     assert [code[number - 1].stem for number in waits] == ["BAR"]  # told where the warp goes on
 
 
-def test_clusters_have_no_predicted_time():
-    with pytest.raises(ValueError, match="transposed has clusters, whose time cannot be predicted"):
-        nd.profile(transposed, 2, [np.zeros((32, 32), np.float32)], cluster=2, time=True)
-    with pytest.raises(ValueError, match="multicast has clusters, whose time cannot be predicted"):
+@pytest.mark.full
+def test_predicted_time_of_a_cluster():
+    """Its blocks' SMs side by side: with two stages one waits less for the other."""
+    one, two = (nd.profile(multicast(stages=stages, steps=9), time=True) for stages in (1, 2))
+    assert one.time.cycles > 1.2 * two.time.cycles
+    assert one.time.reasons["mbarrier"] > two.time.reasons["mbarrier"]
+
+
+def test_clusters_have_no_timeline_of_the_model():
+    with pytest.raises(ValueError, match="multicast has clusters, of which the model draws no timeline"):
         nd.timeline(multicast(), engine="model")
 
 
@@ -278,6 +284,13 @@ def test_a_ping_pong_product():
     assert found.totals["tma_requests"] == 2 * 4 * 4
     assert found.totals["global_sectors"] == 2 * 64 * 4 * 64 * 4 / 32  # a lane stores one word at a time
     assert found.time.reasons["barrier"] > 0.1 and found.time.reasons["mbarrier"] > 0.1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_that_the_model_was_not_made_with(name):
+    """At a small size, their results are those of NumPy."""
+    emulate(KERNELS[name](*SMALL[name]))
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from numba_deform.engines.sass.counters import L1
 from numba_deform.engines.sass.listing import Instruction, split
 from numba_deform.engines.sass.machine import ENOUGH, Machine
 from numba_deform.engines.sass.sm import Deadlock, Sm
+from numba_deform.engines.sass.sm import play as play_together
 from numba_deform.engines.sass.traces import Traced, Traces, Work
 from numba_deform.engines.sass.units import HOPPER, SMS, busy
 from numba_deform.measure import predict as predicting
@@ -322,6 +323,20 @@ def test_the_clock_is_read_by_warps_of_blocks():
 
 
 # --- blocks, and the whole grid ----------------------------------------------------------------------
+def test_sms_of_a_cluster_wait_for_each_other():
+    """Mutants: an SM goes on without what another gives; one that sleeps is not woken."""
+    listing = code("FADD R0, R0, R1 | 500", "SYNCS.ARRIVE RZ, [R0], R1", "SYNCS.TRYWAIT P0, [R0], R1",
+                   EXIT)  # fmt: skip
+    for givers in (0, 1):
+        there = token(1)
+        gives = [0, (1, work(gives=[(there, None)])), 3]
+        waits = [(2, work(waits=[there])), 3]
+        sms = [Sm(listing, L1(0), None, C) for _ in range(2)]
+        queues = [[[gives]], [[waits]]][:: -1 if givers else 1]
+        assert play_together(sms, queues, 1) == max(sm.ends[0] for sm in sms)
+        assert sms[0 if givers else 1].ends[0] == pytest.approx(500 + C.wake, abs=3)
+
+
 def test_blocks_take_turns():
     """As many at once as fit; the next begins when one ends. Mutants: all at once; ``start`` forgotten."""
     listing = code("FADD R0, R0, R1 | 100", EXIT)
@@ -445,6 +460,7 @@ def test_a_copy_past_l1_counts_one_wavefront_and_is_played_with_its_passes():
 # --- the bench's page --------------------------------------------------------------------------------
 sys.path.insert(0, str(ROOT / "bench"))
 import predicted  # noqa: E402
+import predicted_others  # noqa: E402
 
 
 def row(variant, measured, told, **more):
@@ -493,3 +509,18 @@ def test_the_page_tells_what_was_predicted():
     low, _, high = found["measured_by_predicted"]
     assert (predicting.LOW, predicting.HIGH) == (pytest.approx(low, abs=0.005), pytest.approx(high, abs=0.005))
     assert found["rows"] == predicting.HELD_BACK and found["ranked_in_order"] > 0.9
+
+
+def test_the_page_tells_of_kernels_of_others():
+    """Their table, and an interval in which as many of them lie as is said."""
+    page = (ROOT / "bench" / "PREDICTED.md").read_text()
+    assert [line for line in predicted_others.table().splitlines() if line not in page] == []
+    factors = [row[3] / row[4] for row in predicted_others.joined() if row[1] == "others"]
+    inside = [factor for factor in factors if predicting.OTHERS_LOW <= factor <= predicting.OTHERS_HIGH]
+    assert (len(inside), len(factors)) == (predicting.INSIDE, predicting.OTHERS)
+    assert (min(inside), max(inside)) == (pytest.approx(predicting.OTHERS_LOW, abs=0.01),
+                                          pytest.approx(predicting.OTHERS_HIGH, abs=0.01))  # fmt: skip
+    claims = [Prediction(1.0, {}, {}, own=own).told() for own in (False, True)]
+    assert "12 of 13 kernels of others" in claims[0] and "of 228 recorded times of this package" in claims[1]
+    assert {name for name, _ in predicted_others.CASES} == set(predicted_others.KERNELS)
+    assert len(predicted_others.CASES) >= 40

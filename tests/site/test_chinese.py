@@ -2,22 +2,30 @@
 
 import html
 import re
+import sys
 from types import SimpleNamespace
 
+import nbformat
 import pytest
 
 pytest.importorskip("myst_nb", reason="no MyST-NB: pip install -e '.[site]'")
 
-import chinese
-import jupytext
-import lessons
-import nbformat
 from jupyter_cache import get_cache
 from markdown_it import MarkdownIt
 from myst_nb.core.read import read_myst_markdown_notebook
 from myst_parser.config.main import MdParserConfig
 
-from numba_deform.course.lessons.copying import copy_lessons
+from numba_deform.course.lessons.copying import LINK, copy_lessons, lessons_folder
+
+# tests/notebooks has a module lessons, too: of the two each is there for its own tests
+theirs = sys.modules.pop("lessons", None)
+sys.path.insert(0, str(lessons_folder() / "site"))
+import chinese  # noqa: E402
+import jupytext  # noqa: E402
+import lessons  # noqa: E402
+
+del sys.path[0], sys.modules["lessons"]
+sys.modules |= {"lessons": theirs} if theirs else {}
 
 NAMES = chinese.names()
 LESSONS = [name for name in NAMES if name[0].isdigit()]
@@ -27,7 +35,7 @@ CODE = re.compile(r"`[^`]+`")
 def pairs(name):
     """[(an English text, its translation)]; code that is translated for its comments, too."""
     texts = chinese.english(name) + ([] if name in LESSONS else chinese.paragraphs(name))
-    known = chinese.texts(name)
+    known = chinese.translations(name)
     return [(text, known[chinese.key(text)]) for text in texts if chinese.key(text) in known]
 
 
@@ -69,7 +77,7 @@ def spans(text):
 
 
 def targets(text):
-    return {re.sub(r".*/|\.(py|md)(#.*)?$", "", place) for _, place in chinese.LINK.findall(text)}
+    return {re.sub(r".*/|\.(py|md)(#.*)?$", "", place) for _, place in LINK.findall(text)}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,9 +109,25 @@ def test_the_code_is_the_same(name):
     ]
 
 
+def test_a_lesson_is_read_in_one_language_at_a_time(tmp_path):
+    """So that its cells run once, in whichever comes first."""
+    fcntl = pytest.importorskip("fcntl")
+    app, now = SimpleNamespace(doctreedir=tmp_path), fcntl.LOCK_EX | fcntl.LOCK_NB
+    chinese.take_turn(app, "notebooks/02_barrier", None)
+    with open(tmp_path / "02_barrier.lock") as other:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, now)
+        chinese.end_turn()
+        fcntl.flock(other, now)
+    chinese.take_turn(app, "notebooks/zh/02_barrier", None)
+    chinese.take_turn(app, "notebooks/zh/glossary", None)  # it has no cells, and what was held is given back
+    assert chinese.turn == [] and not (tmp_path / "glossary.lock").exists()
+
+
 def test_words_around_the_texts_are_there():
     """What the pages say beside their texts is replaced, as long as it is said."""
-    places = [lessons.__file__, chinese.ROOT / "numba_deform" / "course" / "lessons" / "copying.py"]
+    package = chinese.ROOT / "numba_deform" / "course" / "lessons"
+    places = [lessons.__file__, lessons.run_here.__file__, package / "copying.py"]
     said = "".join(open(place).read() for place in places)
     assert [word for word in chinese.WORDS if word not in said] == []
     page = '<a href="x">Open in Colab</a> <summary>A solution of here</summary>'
@@ -111,14 +135,14 @@ def test_words_around_the_texts_are_there():
     assert chinese.in_chinese(page, "README") == ours
     question = chinese.english("02_barrier")[0]
     assert chinese.in_chinese(f"<p>{question}</p>", "02_barrier") == (
-        f"<p>{chinese.texts('02_barrier')[chinese.key(question)]}</p>"
+        f"<p>{chinese.translations('02_barrier')[chinese.key(question)]}</p>"
     )
 
 
 def test_a_text_that_waits_is_said(monkeypatch):
     """The page is built all the same, and leads to the English one."""
-    known = chinese.texts("glossary")
-    monkeypatch.setattr(chinese, "texts", lambda name: dict(list(known.items())[:-1]))
+    known = chinese.translations("glossary")
+    monkeypatch.setattr(chinese, "translations", lambda name: dict(list(known.items())[:-1]))
     assert chinese.page("glossary").endswith(chinese.WAITS.format("notebooks/site/glossary.md"))
     page = chinese.lesson("02_barrier")
     assert page.count(chinese.WAITS.format("notebooks/02_barrier.py")) > 30 and "\n# 2 · One barrier\n" in page
@@ -126,19 +150,24 @@ def test_a_text_that_waits_is_said(monkeypatch):
 
 def test_the_notebooks(tmp_path, monkeypatch):
     """To work in: the cells of the English ones, texts in Chinese, links to what is there. Colab opens them."""
-    copy_lessons(tmp_path / "notebooks")
-    chinese.write(SimpleNamespace(builder=SimpleNamespace(name="html"), outdir=tmp_path), None)
-    folder = tmp_path / "notebooks"
-    assert sorted(path.stem for path in (folder / "zh").iterdir()) == LESSONS
+    copy_lessons(tmp_path)
+    copy_lessons(tmp_path / "zh", language="zh")
+    assert sorted(path.stem for path in (tmp_path / "zh").iterdir()) == LESSONS
+    assert "](02_barrier.ipynb)" in (tmp_path / "zh" / "01_boxes.ipynb").read_text()
+    with pytest.raises(ValueError, match="no lessons in language=fr"):
+        copy_lessons(tmp_path / "fr", language="fr")
     for name in LESSONS:
-        english, ours = (nbformat.read(place / f"{name}.ipynb", 4) for place in (folder, folder / "zh"))
+        english, ours = (nbformat.read(place / f"{name}.ipynb", 4) for place in (tmp_path, tmp_path / "zh"))
         for before, after in zip(english.cells, ours.cells, strict=True):
             if before.cell_type == "code":
                 assert before.source == after.source and before.metadata == after.metadata
-            else:
+            elif "<details" not in before.source:
                 assert re.search("[\u4e00-\u9fff]", after.source), before.source
-                prose = re.sub(r"`[^`]*`|<details.*", "", after.source, flags=re.S)
-                for _, place in chinese.LINK.findall(prose):
-                    assert "://" in place or (folder / "zh" / place).is_file(), place
+                for _, place in LINK.findall(re.sub(r"`[^`]*`", "", after.source)):
+                    assert "://" in place or (tmp_path / "zh" / place).is_file(), place
     monkeypatch.setattr(lessons, "NAME", "some/name")
-    assert "/notebooks/zh/02_barrier.ipynb" in chinese.lesson("02_barrier")
+    monkeypatch.setattr(lessons.run_here, "FOLDER", "here")
+    page, name = chinese.lesson("02_barrier"), "02_barrier.ipynb"
+    for place in f"/notebooks/zh/{name}", f"/lessons/zh/{name}", '"../../in_browser/pyodide/"':
+        assert place in page
+    assert "language=zh" in (chinese.ROOT / ".binder" / "postBuild").read_text()

@@ -1,5 +1,6 @@
 """Lessons to work in: copies outside the repository, and which of their exercises are solved."""
 
+import hashlib
 import itertools
 import json
 import re
@@ -9,6 +10,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 SOLUTION = re.compile(r"^# %% (\w+)\n(.*?)(?=^# %% |\Z)", re.M | re.S)
 VERDICT = re.compile(r"(Still open|Not yet|Right) \((\w+)\)")
+KEY = re.compile(r"^<!-- (\w+) -->\n", re.M)  # of the English text whose translation follows
 SETTINGS = "nbgrader_config.py"
 SOLVED, UNSOLVED, UNTRIED = "solved", "not yet", "open"
 
@@ -23,6 +25,17 @@ def lessons_folder():
     raise FileNotFoundError(f"the lessons are neither in {PACKAGE} nor beside it")
 
 
+def key(text):
+    """What names an English text to its translation, whatever its line breaks and where its links lead."""
+    return hashlib.sha256(" ".join(LINK.sub(r"\1", text).split()).encode()).hexdigest()[:8]
+
+
+def translations(page, language="zh"):
+    """``{key: text}`` of a lesson or another page: its texts in that language."""
+    _, *parts = KEY.split((lessons_folder() / language / f"{page}.md").read_text(encoding="utf-8"))
+    return {one: text.strip("\n") for one, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
 def solutions(lesson):
     """``{exercise: text}`` of a lesson: Markdown that shows one line, and its solution once that is clicked.
 
@@ -34,14 +47,15 @@ def solutions(lesson):
             for name, code in SOLUTION.findall(text)}  # fmt: skip
 
 
-def copy_lessons(directory, with_solutions=True, nbgrader=False):
+def copy_lessons(directory, with_solutions=True, nbgrader=False, language=None):
     """Write every lesson as a Jupyter notebook into ``directory``; two lists of paths.
 
     The first are the files that were written, the second those that were there already: they may hold
     answers, and are left as they are. Links between lessons lead to the copies, and what links to another
     file of the repository becomes its name. After each check stands its solution, folded, unless they are left
     out. Cells say where a slide begins. ``nbgrader``: without solutions and with nbgrader's metadata, each as
-    an assignment ``source/LESSON``, beside settings of nbgrader.
+    an assignment ``source/LESSON``, beside settings of nbgrader. ``language``: the lessons that are there in it
+    ("zh"), with their texts in it; ValueError if there are none.
 
     Needs jupytext (ImportError says how to get it).
     """
@@ -50,17 +64,21 @@ def copy_lessons(directory, with_solutions=True, nbgrader=False):
     except ImportError:
         raise ImportError("copies of lessons need jupytext: pip install jupytext") from None
     source, target = lessons_folder(), Path(directory)
+    lessons = sorted((source / language).glob("[0-9]*.md") if language else source.glob("[0-9]*.py"))
+    if not lessons:
+        raise ValueError(f"there are no lessons in language={language}")
     target.mkdir(parents=True, exist_ok=True)
     written, kept = [], []
     if nbgrader and not (target / SETTINGS).exists():
         (target / SETTINGS).write_text((source / SETTINGS).read_text())
-    for lesson in sorted(source.glob("[0-9]*.py")):
+    for lesson in lessons:
         copy = target / (f"source/{lesson.stem}" if nbgrader else "") / f"{lesson.stem}.ipynb"
         if copy.exists():
             kept.append(copy)
             continue
-        notebook = jupytext.read(lesson, fmt="py:percent")
-        notebook.cells = [part for cell in notebook.cells for part in _slides_of(cell)]
+        notebook = jupytext.read(source / f"{lesson.stem}.py", fmt="py:percent")
+        texts = translations(lesson.stem, language) if language else {}
+        notebook.cells = [part for cell in notebook.cells for part in _slides_of(cell, texts)]
         if nbgrader:
             _add_grades(notebook)
         elif with_solutions:
@@ -102,13 +120,13 @@ def _add_solutions(notebook, texts):
             notebook.cells.insert(number + 2, v4.new_markdown_cell(text, metadata=skipped))
 
 
-def _slides_of(cell):
+def _slides_of(cell, texts):
     """The parts of a cell from heading to heading, each of which is a slide; code stands below the text."""
     from nbformat import v4
 
     if cell.cell_type == "code":
         return [cell]
-    parts = re.split(r"\n(?=#+ )", _links_of_copy(cell.source))
+    parts = re.split(r"\n(?=#+ )", _links_of_copy(texts.get(key(cell.source), cell.source)))
     kinds = ({"slide_type": "slide" if part.startswith("#") else "subslide"} for part in parts)
     pairs = zip(parts, kinds, strict=True)
     return [v4.new_markdown_cell(part, metadata={"slideshow": kind}) for part, kind in pairs]
@@ -118,7 +136,7 @@ def _links_of_copy(text):
     def link(match):
         words, place = match.groups()
         name, _, suffix = place.rpartition(".")
-        if suffix == "py" and "/" not in name:
+        if suffix in ("py", "md") and name[0].isdigit():
             return f"[{words}]({name}.ipynb)"
         return match[0] if "://" in place else words
 

@@ -52,10 +52,8 @@ def card(kind, title, body, pre=False):
 
 def plain(title, body, width=100):
     """What :func:`card` shows, as text."""
-    lines = (
-        textwrap.fill(line, width, initial_indent="  ", subsequent_indent="  ", **WHOLE_WORDS)
-        for line in body.splitlines()
-    )
+    indent = {"initial_indent": "  ", "subsequent_indent": "  "}
+    lines = (textwrap.fill(line, width, **indent, **WHOLE_WORDS) for line in body.splitlines())
     return "\n".join([title, *lines])
 
 

@@ -33,11 +33,9 @@ class Frames:
     def _repr_html_(self):
         drawn, lines = [svg(picture.figure) for picture in self.pictures], {}
         frames = [[lines.setdefault(line, len(lines)) for line in each.splitlines()] for each in drawn]
-        data = {
-            "names": self.names, "values": [list(map(str, options)) for options in self.values],
-            "first": self.first, "lines": list(lines), "frames": frames,
-            "alts": [picture.alt for picture in self.pictures],
-        }  # fmt: skip
+        values, alts = [list(map(str, options)) for options in self.values], [p.alt for p in self.pictures]
+        data = {"names": self.names, "values": values, "first": self.first, "lines": list(lines),
+                "frames": frames, "alts": alts}  # fmt: skip
         picture = framed(drawn[self.first], data["alts"][self.first])
         text = json.dumps(data).replace("</", "<\\/")
         return f'<div class="frames">{picture}<script type="application/json">{text}</script></div>'

@@ -183,11 +183,8 @@ def bytes_of_a_sample(side, points=4, reach=REACH):
 
 def measured():
     """{how: ms} of deformable attention on an H200, from ``bench/results/pipelines_seeds.json``."""
-    times = {
-        r["variant"]: r.get("median_ms")
-        for r in results("pipelines_seeds")["rows"]
-        if r["pattern"] == "local(2)"
-    }
+    rows = (row for row in results("pipelines_seeds")["rows"] if row["pattern"] == "local(2)")
+    times = {row["variant"]: row.get("median_ms") for row in rows}
     return {"a load for each sample": times["tma-fastest"], "a load for a window": times["window"]}
 
 
@@ -204,10 +201,8 @@ LEAVE_FAULTS = {
 }
 
 
-@exercise(
-    "All threads: fence, then meet. One thread: reduce, commit, wait until the tile has been read.",
-    LEAVE_FAULTS,
-)
+@exercise("All threads: fence, then meet. One thread: reduce, commit, wait until the tile has been read.",
+          LEAVE_FAULTS)  # fmt: skip
 def leave(build, answer, engine=None):
     """build(answer) -> the histogram's kernel(data, out); answer(out, tile, bytes) is how it ends."""
     kernel, data = build(answer), grey_values()
@@ -334,10 +329,8 @@ WINDOW_FAULTS = {
 }
 
 
-@exercise(
-    "In the window, pixel (x, y) is (y - y0, x - x0). Several warps may add to it at the same time.",
-    WINDOW_FAULTS,
-)
+@exercise("In the window, pixel (x, y) is (y - y0, x - x0). Several warps may add to it at the same time.",
+          WINDOW_FAULTS)  # fmt: skip
 def window(build, add, send, engine=None):
     """build(add, send) -> kernel(map, x, y, weights, g, corners)."""
     kernel, some = build(add, send), samples(seed=6)
@@ -458,13 +451,8 @@ def windows(side, points=4, across=32):
         left.add_patch(pictures._rectangle(at, at, wide, wide, fill=False, edgecolor="white", linewidth=4))
         left.add_patch(pictures._rectangle(at, at, wide, wide, fill=False, edgecolor=colour, linewidth=2))
     left.set_title(f"{side} x {side} queries (orange), window (blue)", fontsize=pictures.TEXT)
-    figure.colorbar(
-        image,
-        ax=left,
-        label="windows that add to a pixel",
-        shrink=0.8,
-        ticks=range(0, 26, 1 if side > 2 else 5),
-    )
+    ticks = range(0, 26, 1 if side > 2 else 5)
+    figure.colorbar(image, ax=left, label="windows that add to a pixel", shrink=0.8, ticks=ticks)
     ways = {"by sample, floats": 4 * PIXEL, "by sample, halves": 2 * PIXEL, "by window, floats": sent}
     for place, (value, hatch) in enumerate(zip(ways.values(), ("", "", "///"), strict=True)):
         right.barh(place, value, 0.6, facecolor=BLUE if hatch else GREY, edgecolor="white", hatch=hatch)

@@ -73,11 +73,8 @@ def watch_rows(kernel, grid, args):
 
     with mock.patch.object(Thread, "load_matrices", noting):
         simulate(kernel, grid, args=args, compiled=False)
-    return [
-        [row for row, count in given[: 8 * given[0][1]]]
-        for _, lanes in sorted(calls.items())
-        for given in zip(*lanes, strict=True)
-    ]
+    every = (given for _, lanes in sorted(calls.items()) for given in zip(*lanes, strict=True))
+    return [[row for row, _ in given[: 8 * given[0][1]]] for given in every]
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=No
     all of these stands a Launch, whose outputs are poisoned before and compared after, if all blocks run.
     ``only``: numbers of the clusters that run (of blocks, where there are none), to count a part of a large
     grid, or ONE_SM: those that ``Machine.part`` says. ``traced``: keep what the model of time needs, of the
-    first block's SM; not with clusters. After ``enough`` instructions no further block begins, but as many as
-    an SM holds do.
+    first block's SM, or its cluster's SMs. After ``enough`` instructions no further block begins, but as many
+    as an SM holds do.
 
     Raises Failed for what the emulator does not know, by the instruction and its line, Stuck where no warp can
     go on, or ``limit`` instructions have run, WrongResult, CudaMissing and ToolMissing."""
@@ -62,8 +62,6 @@ def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=No
         launch.prepare()
         kernel, grid, args, cluster = launch.kernel, launch.grid, launch.args, launch.cluster
     shared = kernel.shared_bytes if shared_bytes is None else shared_bytes
-    if traced and cluster not in (None, 1):
-        raise ValueError(f"{kernel.name} has clusters, whose time cannot be predicted: they use several SMs")
     block = block or kernel.block or kernel.threads
     if not block:
         raise ValueError(f"block= is missing: {kernel.name} does not say for how many threads it is")

@@ -156,7 +156,7 @@ class Machine:
         self.memory = Heap(args, listing.variables[0])
         self.shared_bytes = max(listing.shared, RESERVED) + shared_bytes
         self.resident = resident(listing.registers, self.threads, self.shared_bytes)
-        self.traced, self.ran = [] if traced else None, 0
+        self.traced, self.ran, self.first = [] if traced else None, 0, None
         self.counts, self.l1 = Counts(len(listing)), {}
         if traced:
             starts = sorted(self.memory.base + offset for offset, *_ in self.memory.parts.values())
@@ -240,7 +240,8 @@ class Machine:
         meeting = Meeting(lambda: sum(block.threads_alive() for block in blocks))
         l1 = self.l1[number % SMS]
         blocks += [Block(self, number, rank, blocks, meeting, l1) for rank, number in enumerate(numbers)]
-        if self.traced is not None and (not self.traced or (self.traced[0].number - numbers[0]) % SMS == 0):
+        self.first = number if self.first is None else self.first
+        if self.traced is not None and (number - self.first) % (SMS // len(numbers)) == 0:
             self.traced += blocks
         return Squad(blocks, self.threads)
 

@@ -31,13 +31,13 @@ class Deadlock(ValueError):
 class Running:
     """A warp of the replay: its place on the SM, its trace, how far it is, and the ``number``, the ``work`` and
     the ``pipe`` of what it issues next; when it may and why not before, and when its scoreboards are free:
-    (cycle, reason). ``name``: (which block it is of, its number)."""
+    (cycle, reason). ``name``: (which block it is of, its number); ``sm``: whose it is."""
 
     __slots__ = ("trace", "at", "number", "work", "pipe", "ready", "since", "boards", "place", "why", "busy",
-                 "copies", "groups", "tensor", "name")  # fmt: skip
+                 "copies", "groups", "tensor", "name", "sm")  # fmt: skip
 
-    def __init__(self, trace, place, time, name):
-        self.trace, self.place, self.at, self.name = trace, place, 0, name
+    def __init__(self, trace, place, time, name, sm):
+        self.trace, self.place, self.at, self.name, self.sm = trace, place, 0, name, sm
         self.ready, self.since = time, time - 1
         self.boards = [(0, "wait")] * 6
         self.why, self.busy, self.copies, self.groups, self.tensor = "wait", "not_selected", 0, [], 0
@@ -66,43 +66,49 @@ class Sm:
     # --- the schedulers -------------------------------------------------------------------------------
     def run(self, blocks, resident):
         """Play blocks, lists of warps' traces, ``resident`` at a time; returns the last one's end."""
-        self.queue, self.live, time = list(blocks), {}, 0
-        free, last = [defaultdict(int) for _ in self.pools], [None] * QUARTERS
-        self.idle = [0] * QUARTERS  # until when no warp of a quarter can issue, if nothing happens
-        for slot in range(min(resident, len(self.queue))):
+        return play([self], [list(blocks)], resident)
+
+    def begin(self, blocks, resident):
+        """The first blocks are there."""
+        self.queue, self.live, self.free = blocks, {}, [defaultdict(int) for _ in self.pools]
+        self.last, self.idle = [None] * QUARTERS, [0] * QUARTERS  # idle: until when none can issue
+        for slot in range(min(resident, len(blocks))):
             self._start(slot, 0)
-        while any(self.pools):
-            while self.events and self.events[0][0] <= time:
-                at, _, act = heapq.heappop(self.events)
-                act(at)
-                self.idle = [0] * QUARTERS
-            issued, later = False, self.events[0][0] if self.events else NEVER
-            for quarter, pool in enumerate(self.pools):
-                if self.idle[quarter] <= time:
-                    chosen, self.idle[quarter] = self._choose(pool, last[quarter], free[quarter], time)
-                    if chosen:
-                        issued, last[quarter] = True, chosen
-                        self._issue(chosen, free[quarter], time)
-                        if chosen.at >= len(chosen.trace):
-                            pool.remove(chosen)
-                            self._over(chosen.place[0], time)
-                later = min(later, self.idle[quarter])
-            if not issued and later >= NEVER:
-                raise Deadlock(f"no warp can go on after {time:,} cycles")
-            time = time + 1 if issued else max(time + 1, int(later))
+
+    def come(self, time):
+        """What was due by now has happened."""
+        while self.events and self.events[0][0] <= time:
+            at, _, act = heapq.heappop(self.events)
+            act(at)
+            self.idle = [0] * QUARTERS
+
+    def issue(self, time):
+        """Each quarter issues what it can; whether any has."""
+        issued = False
+        for quarter, pool in enumerate(self.pools):
+            if self.idle[quarter] <= time:
+                chosen, self.idle[quarter] = self._choose(pool, self.last[quarter], self.free[quarter], time)
+                if chosen:
+                    issued, self.last[quarter] = True, chosen
+                    self._issue(chosen, self.free[quarter], time)
+                    if chosen.at >= len(chosen.trace):
+                        pool.remove(chosen)
+                        self._over(chosen.place[0], time)
+        return issued
+
+    def _add_up(self):
         for number, times in enumerate(self.issued):
             if times:
                 self.stalls["selected", number] = times
                 self.busy["issue"] += times
                 self.busy[self.pipes[number]] += times * self.code[number][1]
-        return self.ends[-1] if self.ends else 0
 
     def _start(self, slot, time):
         traces = self.queue.pop(0)
         self.live[slot] = sum(bool(trace) for trace in traces)
         for number, trace in enumerate(traces):
             if trace:
-                warp = Running(trace, (slot, number), time + self.c.start, (self.begun, number))
+                warp = Running(trace, (slot, number), time + self.c.start, (self.begun, number), self)
                 self._due(warp)
                 pool = self.pools[number % QUARTERS]
                 pool.append(warp)
@@ -226,13 +232,12 @@ class Sm:
             return
         if how == "engine":
             self.tma = max(self.tma, time) + self.c.tma_end
-        if token.waiting:
-            self.idle = [0] * QUARTERS
-        for warp, why, ready in token.waiting:
+        for warp, why, ready in token.waiting:  # perhaps on another SM of a cluster
+            warp.sm.idle = [0] * QUARTERS
             warp.ready, warp.why = ready, warp.why
             self._until(warp, time + self.c.wake, why)
             if warp.at < len(warp.trace):
-                self._due(warp)
+                warp.sm._due(warp)
             else:
                 warp.ready = max(warp.ready, time)
         token.waiting = []
@@ -311,6 +316,25 @@ class Sm:
         self.arrived = max(self.tma, arrives) + c.tma_latency
         warp.copies = max(warp.copies, self.arrived)
         return begin, begin, "copy_engine"
+
+
+def play(sms, queues, resident):
+    """Play a queue of blocks on each of the SMs, which run side by side, as those of a cluster's blocks do;
+    returns the last block's end."""
+    time = 0
+    for sm, blocks in zip(sms, queues, strict=True):
+        sm.begin(blocks, resident)
+    while any(any(sm.pools) for sm in sms):
+        for sm in sms:
+            sm.come(time)
+        issued = any([sm.issue(time) for sm in sms])
+        later = min(min(*sm.idle, sm.events[0][0] if sm.events else NEVER) for sm in sms)
+        if not issued and later >= NEVER:
+            raise Deadlock(f"no warp can go on after {time:,} cycles")
+        time = time + 1 if issued else max(time + 1, int(later))
+    for sm in sms:
+        sm._add_up()
+    return max(sm.ends[-1] if sm.ends else 0 for sm in sms)
 
 
 def _asks(one):

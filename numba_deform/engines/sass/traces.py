@@ -6,6 +6,7 @@ waits for whom, so that the waits can be played again in another order of time."
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from math import prod
 
 from .counters import SECTOR, Counts, past_l1
 
@@ -107,7 +108,8 @@ class Traced(Counts):
 class Traces:
     """Of the blocks of one SM, in order: ``blocks``, lists of their warps' traces. ``starts``, ``sizes``,
     ``fetched`` and ``written`` of the launch's arrays: where each begins, its bytes, and what was asked of L2
-    there and given to it. ``l1_bytes``: of shared memory that L1 cannot have."""
+    there and given to it. ``l1_bytes``: of shared memory that L1 cannot have; ``cluster``: how many SMs' the
+    blocks are, in turn."""
 
     blocks: list
     starts: list
@@ -115,6 +117,7 @@ class Traces:
     fetched: list
     written: list
     l1_bytes: int
+    cluster: int = 1
 
 
 def traces_of(machine):
@@ -123,4 +126,5 @@ def traces_of(machine):
     blocks = [[warp.trace for warp in block.warps] for block in machine.traced]
     starts, sizes = [machine.memory.base + offset for offset, _ in parts], [size for _, size in parts]
     asked = machine.counts.fetched[1:], machine.counts.written[1:]
-    return Traces(blocks, starts, sizes, *asked, machine.resident * machine.shared_bytes)
+    return Traces(blocks, starts, sizes, *asked, machine.resident * machine.shared_bytes,
+                  prod(machine.cluster))  # fmt: skip
