@@ -25,7 +25,7 @@ NEXT = (
     ("machine code?", "inspect load={file} show=sass"),
     ("what it takes", "budget load={file} stages=1,2,3,4"),
     ("without a GPU", "bench load={file} engine=cpu variants={name}:stages=1,{name}:stages=3"),
-    ("a time, predicted", "tune load={file} engine=model stages=1,2,3"),
+    ("predicted?", "tune load={file} engine=model stages=1,2,3"),
     ("how deep?", "sweep load={file} engine=cpu stages=1,2,3,4 out={stem}-stages.json"),
     ("on a GPU", "bench load={file} variants={name}:stages=1,{name}:stages=3 out={stem}.json"),
 )
