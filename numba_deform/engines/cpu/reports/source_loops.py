@@ -2,7 +2,9 @@
 Threads ask when they tell whether a poll is in vain."""
 
 import ast
+import dis
 import functools
+import itertools
 import linecache
 from typing import NamedTuple
 
@@ -45,13 +47,23 @@ def step_of(code, offset):
     """What stands at an offset of a function: the same for the two copies that Python makes of the condition of
     a ``while``, one for the first round and one for the others."""
     loops = loops_at((code, offset))
-    if not loops or not isinstance(loops[0], ast.While) or not hasattr(code, "co_positions"):
+    if not loops or not isinstance(loops[0], ast.While):
         return offset
     if any(_function_of(loop) == "static_range" for loop in loops):  # each round is a copy of its own
         return offset
-    at, test = list(code.co_positions())[offset // 2], loops[0].test
+    test = loops[0].test
     first, last = (test.lineno, test.col_offset), (test.end_lineno, test.end_col_offset)
+    if not hasattr(code, "co_positions"):
+        return _step_by_lines(code, offset, first[0], last[0])
+    at = list(code.co_positions())[offset // 2]
     return at if None not in at and first <= (at[0], at[2]) and (at[1], at[3]) <= last else offset
+
+
+def _step_by_lines(code, offset, first, last):
+    """The same with Python 3.10, which knows lines alone: how far it is from where its copy begins."""
+    before = ((start, line) for start, line in dis.findlinestarts(code) if start <= offset)
+    copy = list(itertools.takewhile(lambda pair: first <= pair[1] <= last, reversed(list(before))))
+    return (first, offset - copy[-1][0]) if copy else offset
 
 
 def loops_at(site):
