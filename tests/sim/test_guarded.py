@@ -193,7 +193,8 @@ def test_a_function_may_have_the_name_of_an_attribute(record):
 
 def test_without_source_it_says_so():
     scope = {}
-    exec("def kernel(out):\n    out[0] = 1\n", scope)
+    # Not "<string>": from Python 3.13 on that is what follows ``python -c``, such as a worker of pytest-xdist.
+    exec(compile("def kernel(out):\n    out[0] = 1\n", "<without source>", "exec"), scope)
     with pytest.raises(ValueError, match="a form of kernel needs its source"):
         guarded(scope["kernel"])
 
