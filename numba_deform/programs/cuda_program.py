@@ -54,9 +54,9 @@ def run(file, options, compiler, words, asked):
     128 and its number for a status, and one that calls what is not supported 2."""
     if not hasattr(os, "fork"):
         raise ValueError(f"check {file}: a program with main() is run on Linux; entry=NAME judges one launch")
-    session = Session(**asked)
+    nvcc, session = compiler or cuda_kernels.nvcc(), Session(**asked)  # before a driver is stood in for
     with tempfile.TemporaryDirectory(prefix="numba_deform_cuda_") as folder, watched(session, asked):
-        built = compiled(file, options, compiler, folder)
+        built = compiled(file, options, nvcc, folder)
         sys.stdout.flush(), sys.stderr.flush()
         if not (child := os.fork()):
             _in_child(session, built, file, words)
@@ -70,9 +70,9 @@ def run(file, options, compiler, words, asked):
     return session, status if status >= 0 else 128 - status
 
 
-def compiled(file, options, compiler, folder):
+def compiled(file, options, nvcc, folder):
     """(the library with ``main`` and the stand-in, its PTX texts) in a folder. Raises as ``from_cuda``."""
-    nvcc, file, folder = compiler or cuda_kernels.nvcc(), Path(file), Path(folder)
+    file, folder = Path(file), Path(folder)
     if nvcc in (None, "nvrtc"):
         raise FileNotFoundError(f"{file} has a main(), which nvcc compiles, and NVRTC does not; "
                                 f"{cuda_kernels.INSTALL}")  # fmt: skip
