@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
 from numba_deform.programs import cuda_program
 from numba_deform.programs.driver import at
 
@@ -35,7 +36,7 @@ def compiled(folder, name, source, options):
     if (own / "program.so").exists():
         return own / "program.so", [path.read_text() for path in sorted(own.glob("*.ptx"))]
     own.mkdir(parents=True, exist_ok=True)
-    library, texts = cuda_program.compiled(source, ["-w", *options], None, own)
+    library, texts = cuda_program.compiled(source, ["-w", *options], cuda_kernels.nvcc(), own)
     for file in own.iterdir():
         if file.suffix not in (".ptx", ".so"):
             file.unlink()

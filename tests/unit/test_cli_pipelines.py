@@ -9,7 +9,7 @@ import pytest
 
 import numba_deform as nd
 from numba_deform.cli import main
-from numba_deform.cli.new import TEMPLATES
+from numba_deform.cli.new import NEXT, TEMPLATES
 from numba_deform.cli.tools import CALLED, NOTABLE, calls
 from numba_deform.course.pipelines import copy as example
 from numba_deform.engines.gpu import device as host_gpu
@@ -74,7 +74,7 @@ def test_new_is_the_example_and_says_what_works(tmp_path, monkeypatch, call):
     text = Path("my.py").read_text()
     assert status == 0 and text == Path(example.__file__).read_text() and len(text.splitlines()) <= 40
     commands = [line.split("numba-deform ")[1] for line in out.splitlines() if "numba-deform " in line]
-    assert len(commands) == 8
+    assert len(commands) == len(NEXT)
     for command in commands[:5]:  # the others start child processes, see below
         status, _, err = call(command.replace("budget", "budget registers=32"))
         assert status == 0, (command, err)
