@@ -42,13 +42,15 @@ def zoomed(figure, alt):
 
 def svg(figure):
     """A matplotlib figure as SVG to stand in a page: its words stay words, and equal parts are equal text."""
-    from matplotlib import rc_context
+    from matplotlib import rc_context, rcParams
 
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # it is laid out, and saving would do it twice more
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+    shown = figure.get_tightbbox().padded(rcParams["savefig.pad_inches"])
+    figure.set_layout_engine(None)  # laid out and measured, it is drawn once, not three times
     file = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "frames"}):
-        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+        figure.savefig(file, format="svg", bbox_inches=shown, metadata={"Date": None})
     text = file.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.S)
