@@ -13,7 +13,6 @@ from ....device.limits import NAMED_BARRIERS
 from ... import faults
 from ..async_units.barriers import Barriers
 from ..async_units.copy_engine import CopyEngine
-from ..memory.access_records import copy_of, writers
 from ..memory.cluster_memory import ClusterShared
 from ..memory.shared_memory import SharedMemory
 from ..memory.vector_clocks import merged, raise_to
@@ -56,7 +55,7 @@ class Block(Scheduler):
         self.tensor_memory = None  # a TensorMemory, of those that allocate some
         self.copies = []
         self.ready, self.spinning = deque(), []
-        self.live = set()
+        self.threads, self.live = (), set()
         self.progress = self.switches = self.rounds = 0
         self.last_progress, self.states = -1, set()
         self.spun = -1  # progress when polling threads ran last
@@ -77,13 +76,17 @@ class Block(Scheduler):
         if self.components == self.capacity:
             old, self.capacity = self.clock_table, 2 * self.capacity
             self.clock_table = _widened(old, self.capacity)
-            for thread in self.live:
-                thread.attach()
+            self.attach()
             for barrier in self.barriers.live.values():
                 barrier.gathered = _widened(barrier.gathered, self.capacity)
                 barrier.released = _widened(barrier.released, self.capacity)
         self.components += 1
         return self.components - 1
+
+    def attach(self):
+        """Let the threads know of a new clock table."""
+        for thread in self.live:
+            thread.attach()
 
     def wake(self, barrier):
         """All who wait at an mbarrier go on."""
@@ -239,9 +242,8 @@ class Block(Scheduler):
         if self.tensor_memory:
             self.tensor_memory.check_freed()
         known = self.clock_table[:, 0].max(axis=0)
-        records = (w for record in dict.fromkeys(self.shared.written) for w in writers(record))
-        left, excused = [copy for copy in map(copy_of, records) if copy], set()
-        for copy in [*self.copies, *left]:
+        excused = set()
+        for copy in [*self.copies, *self.shared.copies()]:
             covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
             if not covered:
                 if copy.tid not in excused or not copy.is_committed():
@@ -249,7 +251,7 @@ class Block(Scheduler):
                 excused.add(copy.tid)
                 if copy in self.copies:
                     self.land(copy)
-        for thread in self.threads:
+        for thread in self.made():
             for groups in (thread.groups[kind] for kind in ("bulk", "wgmma") if kind in thread.groups):
                 done = known[groups.read_component]
                 late = [c for number, copies in groups.committed if number > done for c in copies]

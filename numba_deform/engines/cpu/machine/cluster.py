@@ -33,13 +33,13 @@ class Cluster:
         self.blocks, self.shape, self.number = blocks, shape, number
         threads = sum(block.size for block in blocks)
         self.barrier = self.barrier_type("the cluster's barrier", threads, True, faults.ClusterBarrierMisuse)
-        self.barrier.blocks = blocks
         self.visits = {block: {} for block in blocks}  # {its visitor: (clock, site, what, barrier, phase)}
         self.refusals = []  # (barrier, phase) of answers to try_cancel that it has failed
         self.sent = {block: [] for block in blocks}  # (issuer, site, what, barrier, phase) of copies out of it
         for rank, block in enumerate(blocks):
             block.cluster, block.rank, block.pauses = self, rank, len(blocks) > 1
-            block.cross_block.append(self.barrier)
+            if len(blocks) > 1:  # else with its first arrival
+                self.barrier.join(block)
 
     def place(self, rank):
         """(x, y, z) of the block of that rank in its cluster."""

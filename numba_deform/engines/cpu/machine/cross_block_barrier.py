@@ -45,6 +45,8 @@ class CrossBlockBarrier:
     def arrive(self, thread, release=True):
         """One arrival, which hands on what its thread did; ``release=False``: what its last fence covers."""
         key = thread.block, thread.tid
+        if self not in thread.block.cross_block:
+            self.join(thread.block)
         if key in self.come:
             raise thread.fault(self.rule, f"arrives at {self.name} again without having waited there", self)
         self.come[key] = self.phase, thread.foreign if release else None

@@ -58,7 +58,7 @@ class Scheduler(Progress):
 
     def close(self):
         """End those that still wait after a fault, so that nothing stays."""
-        for thread in self.live:
+        for thread in self.made():
             if not thread.dead:
                 thread.block = self
                 thread.throw()
@@ -126,7 +126,15 @@ class Scheduler(Progress):
         """(switches, virtual cycles of the longest thread, bytes of static shared memory, the most phases of a
         barrier that copies complete on)"""
         uses = max((b.phase for b in self.barriers.live.values() if b.issuers), default=0)
-        return self.switches, max(t.time for t in self.threads), self.shared.static_bytes, uses
+        return self.switches, self.last_time(), self.shared.static_bytes, uses
+
+    def last_time(self):
+        """The virtual cycles of its longest thread."""
+        return max(t.time for t in self.threads)
+
+    def made(self):
+        """Those of its threads that have state of their own."""
+        return self.threads
 
     def _unspin(self):
         self.ready.extend(self.spinning)

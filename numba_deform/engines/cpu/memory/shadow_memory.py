@@ -132,6 +132,15 @@ class ShadowMemory(MayHoldUndefined):
     def before_write(self, thread, address, size, record):
         """What a kind of memory has to say to a write first."""
 
+    def copies(self):
+        """Those whose bytes are here, in the order of these."""
+        parts = (w for record in self.records() for w in writers(record))
+        return [copy for copy in map(copy_of, parts) if copy]
+
+    def records(self):
+        """The records of all bytes, each once."""
+        return dict.fromkeys(self.written)
+
     def _check_written(self, thread, records, address, size, record):
         for w in different(records):
             if w is UNWRITTEN:

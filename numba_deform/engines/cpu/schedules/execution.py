@@ -87,7 +87,5 @@ class Execution:
         if self.grid_barrier is None:
             count = self.blocks * self.threads
             self.grid_barrier = GridBarrier(count, self.waived)
-        if self.grid_barrier not in thread.block.cross_block:
-            self.grid_barrier.join(thread.block)
         self.grid_barrier.arrive(thread)
         self.grid_barrier.wait(thread)

@@ -7,12 +7,12 @@ A thread has a row of words, so has a block, and so has each range of addresses 
 # --- of a thread ----------------------------------------------------------------------------------
 # HANDLE: the coroutine, whose frame has FRAME bytes. ANSWERED: Python is at its request. PARKED: it waits for
 # others in machine code. AWAITED: the row of the mbarrier that it waits for, or 0. FENCES: how many wgmma.fence
-# it has executed.
+# it has executed. MADE: it is an object of Python's.
 (REQUEST, READS, TIME, SEEN, CACHE, FUEL, TID, THREAD_X, THREAD_Y, THREAD_Z, HANDLE, ANSWERED, PARKED,
- AWAITED, AWAITED_PHASE, FENCES, FRAME) = range(17)
-WORDS = 17  # the first of the words that carry the operands of a request, and then its results
+ AWAITED, AWAITED_PHASE, FENCES, FRAME, MADE) = range(18)
+WORDS = 18  # the first of the words that carry the operands of a request, and then its results
 FIRST, VALUE, OTHER = range(WORDS, WORDS + 3)  # the same where threads meet; the result takes the first's place
-THREAD_WORDS = 48
+THREAD_WORDS = 49
 ANSWER_WORDS = 16  # of an answer that is the same for all threads
 
 # --- of a launch ----------------------------------------------------------------------------------
@@ -31,10 +31,11 @@ LAUNCH_WORDS = 16
 # KNOWS_OTHERS: a barrier of its threads, those in JOINED, hands on what they know of other blocks, too. WARPS:
 # the row of its first warp. LIVE: how many threads have not ended. SYNC: the meeting at syncthreads. BARRIERS:
 # the addresses of the rows of its mbarriers. ANSWERS: of requests whose answer is the same for all threads, by
-# number, the address of its words, or 0. WARPGROUPS: the meetings of warpgroups.
+# number, the address of its words, or 0. WARPGROUPS: the meetings of warpgroups. EXITS_TOLD: threads have
+# waited in Python, which has to see each one exit.
 (THREADS, CURRENT, READY, READY_ROOM, READY_FIRST, READY_COUNT, SWITCHES, DUE, IN_TURN, DRAWS, DRAWN,
  DRAW_COUNT, CLOCKS, WIDTH, KNOWS_OTHERS, JOINED, JOINED_COUNT, WARPS, LIVE, SYNC,
- BARRIERS, BARRIER_COUNT, ANSWERS, WARPGROUPS) = range(15, 39)
+ BARRIERS, BARRIER_COUNT, ANSWERS, WARPGROUPS, EXITS_TOLD) = range(15, 40)
 BLOCK_WORDS = 40
 
 # --- of a warp: the lanes that have not exited, and meetings ------------------------------------------

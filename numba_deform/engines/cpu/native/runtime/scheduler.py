@@ -5,7 +5,7 @@ The order is that of ``Scheduler.choose``, and takes the same random numbers. Wh
 """
 
 from . import layout as at
-from .collectives import STRIDE, with_block, with_warp, with_warpgroup
+from .collectives import STRIDE, ended, with_block, with_warp, with_warpgroup
 from .mbarrier_fast_path import at_barrier, woken
 from .word_functions import get, get32, put, resume
 
@@ -86,9 +86,12 @@ def run(block):
         fuel = thread.fuel
         resume(thread.handle)
         spent += fuel - thread.fuel + at.SWITCH
-        if thread.request <= 0:
+        if thread.request > 0:
+            result = answered(thread, block)
+        elif thread.request or thread.made or block.exits_told:
             return number
-        result = answered(thread, block)
+        else:
+            result = ended(thread, block)
         if result == at.ASK:
             thread.answered = 1
             return number

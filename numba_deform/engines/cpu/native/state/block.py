@@ -1,6 +1,7 @@
-"""Blocks whose threads run machine code: a thread is a coroutine, and a greenlet that answers its requests.
-``Execution`` chooses them."""
+"""Blocks whose threads run machine code: a thread is a coroutine, and from its first request on a greenlet that
+answers these. ``Execution`` chooses them."""
 
+import contextvars
 import ctypes
 import math
 
@@ -32,13 +33,10 @@ class NativeThread(Thread):
         self.words, self.unsigned, self.doubles = (kinds[k][first:stop] for k in "qQd")
         self.singles = block.singles[tid]
         self.address, self.seen = block.words[layout.THREADS] + 8 * first, memoryview(block.clock_table[tid, 0])
+        begun = self.seen[tid], self.time, self.reads
         super().__init__(run, block, tid)
-        self.words[layout.HANDLE] = block.machine.code.start(self.address, block.address)
-
-    def attach(self):
-        super().attach()
-        words = self.block.words
-        self.words[layout.SEEN] = words[layout.CLOCKS] + 4 * words[layout.WIDTH] * self.tid
+        self.clock, self.time, self.reads = begun
+        self.words[layout.MADE] = True
 
     reads, time = word_of(layout.READS), time_of(layout.TIME)
 
@@ -52,6 +50,10 @@ class NativeThread(Thread):
         """As of an interpreted thread: the coroutine's frame holds its variables."""
         frame = ctypes.string_at(self.words[layout.HANDLE], self.words[layout.FRAME])
         return self.block.index, self.tid, self.place, frame
+
+    def park(self, *what):
+        self.block.words[layout.EXITS_TOLD] = True
+        super().park(*what)
 
     def write_record(self):
         return Write(self.tid, self.clock, self.tid, self.here(), self.block)
@@ -81,6 +83,8 @@ class NativeThread(Thread):
             while True:
                 answers[words[layout.REQUEST]](self)
                 words[layout.ANSWERED] = 0
+                if block.named or block.cross_block:
+                    block.words[layout.EXITS_TOLD] = True
                 number = run(block.address)
                 if number != tid:
                     block.came = number
@@ -103,6 +107,49 @@ class NativeWarp(Warp):
     alive = word_of(layout.ALIVE)
 
 
+class Threads:
+    """The threads of a block, by their numbers, as objects: most are made when they are asked for."""
+
+    def __init__(self, block):
+        self.block, self.context = block, contextvars.copy_context()
+        self.made = {}
+
+    def __len__(self):
+        return self.block.size
+
+    def __getitem__(self, tid):
+        if isinstance(tid, slice):
+            return [self[each] for each in range(len(self))[tid]]
+        thread = self.made.get(tid)
+        if thread is None:
+            if tid >= len(self):  # which ends an iteration
+                raise IndexError(tid)
+            thread = self.made[tid] = self.block.thread_type(_drive, self.block, tid)
+            thread.gr_context, thread.parent = self.context, self.block.hub or thread.parent
+        return thread
+
+
+def _drive():
+    getcurrent().drive()
+
+
+class Live:
+    """Those of a block that have not ended."""
+
+    def __init__(self, block):
+        self.block = block
+
+    def __len__(self):
+        return self.block.words[layout.LIVE]
+
+    def __iter__(self):
+        requests = self.block.thread_rows[:, layout.REQUEST]
+        return map(self.block.threads.__getitem__, np.flatnonzero(requests != layout.ENDED).tolist())
+
+    def discard(self, thread):
+        pass
+
+
 class NativeBlock(Block):
     """A block of such threads."""
 
@@ -118,13 +165,13 @@ class NativeBlock(Block):
         self._rows(execution.block_shape, size)
         self.same, self.kept = np.zeros_like(self.machine.code.joint), []
         fill(row, launch=np.asarray(self.machine.words), answers=self.same)
-        fill(row, index=index, size=size, live=size, due=2 * LAST)
+        fill(row, index=index, size=size, due=2 * LAST)
         x, y, _ = execution.grid_shape
         place = index % x, index // x % y, index // (x * y)
         row[layout.BLOCK_X : layout.SIZE] = *place, *execution.block_shape, *execution.grid_shape
         self._queue(size)
         super().__init__(execution, index, size, shared_bytes)
-        self.ready, self.rng = Ready(self), Draws(self.rng, self.words)
+        self.live, self.ready, self.rng = Live(self), Ready(self), Draws(self.rng, self.words)
         self.words[layout.IN_TURN] = self.in_turn
 
     def _rows(self, shape, size):
@@ -231,8 +278,8 @@ class NativeBlock(Block):
     def close(self):
         super().close()
         self.table.take_back(self.index, self.shared.read_by.array[: len(self.shared.read_by)])
-        for thread in self.threads:
-            self.machine.code.destroy(thread.words[layout.HANDLE])
+        for handle in self.thread_rows[:, layout.HANDLE].tolist() if self.threads else ():
+            self.machine.code.destroy(handle)
 
     def release_warpgroup(self, number):
         """All of it have met: those who wait for the last one go on."""
@@ -259,4 +306,23 @@ class NativeBlock(Block):
         words = [word & MASK for kind, value in given for word in self.machine.words_of(kind, value, self)]
         self.arguments = np.array(words, np.uint64)
         self.words[layout.ARGUMENTS] = self.arguments.ctypes.data
-        super().start(lambda: getcurrent().drive(), ())
+        self.threads, start, address = Threads(self), self.machine.code.start, self.address
+        np.einsum("ii->i", self.clock_table[:, 0, : self.size])[:] = 1
+        self.attach()
+        first, size = self.words[layout.THREADS], self.thread_rows.strides[0]
+        handles = [start(first + tid * size, address) for tid in range(self.size)]
+        self.thread_rows[:, layout.HANDLE] = handles
+        self.ring[: self.size] = np.arange(self.size)
+        fill(self.words, live=self.size, ready_count=self.size)
+
+    def attach(self):
+        clocks = self.clock_table
+        self.thread_rows[:, layout.SEEN] = clocks.ctypes.data + np.arange(self.size) * clocks.strides[0]
+        for thread in self.made():
+            thread.attach()
+
+    def made(self):
+        return self.threads and self.threads.made.values()
+
+    def last_time(self):
+        return float(self.thread_rows[:, layout.TIME].copy().view(np.float64).max())

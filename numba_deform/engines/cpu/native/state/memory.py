@@ -79,6 +79,12 @@ class NativeShared(Checked, SharedMemory):
         fill(row, data=np.frombuffer(self.data, np.uint8), traced=True, writeable=True, plain=True)
 
 
+    def records(self):
+        """Less those of threads that Python has not seen, which are plain."""
+        known, numbers = self.table.writers, self.written.array[: len(self.written)]
+        return [known[number] for number in dict.fromkeys(numbers.tolist()) if number in known]
+
+
 class NativeRegion(Checked, GlobalRegion):
     """An array in global memory. Each is without records until it is written: to start over then costs less
     than the records of all that are read only."""

@@ -59,7 +59,7 @@ class RequestHandler:
     def close(self):
         """Let go of what all this takes, much of which refers to each other, now that nothing runs any more."""
         blocks = list(self.table.blocks.values())
-        threads = [thread for block in blocks for thread in vars(block).get("threads", ())]
+        threads = [thread for block in blocks for thread in block.made()]
         for part in (*threads, *blocks, *self.regions, self.table, self):
             vars(part).clear()
 
