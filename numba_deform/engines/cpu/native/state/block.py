@@ -277,7 +277,7 @@ class NativeBlock(Block):
 
     def close(self):
         super().close()
-        self.table.take_back(self.index, self.shared.read_by.array[: len(self.shared.read_by)])
+        self.table.take_back(self.index, self.shared.written, self.shared.read_by)
         for handle in self.thread_rows[:, layout.HANDLE].tolist() if self.threads else ():
             self.machine.code.destroy(handle)
 

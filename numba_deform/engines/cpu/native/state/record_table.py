@@ -35,6 +35,7 @@ class Table:
         self.writers = {0: INITIAL, 1: UNWRITTEN, 2: OUTSIDE}
         self.readers = {0: None}
         self.numbers = {id(obj): number for number, obj in self.writers.items()}
+        self.spare = []  # zeros that ended blocks had for the bytes of their shared memory
         self.kept = []  # what has a number must not be forgotten: another object could have its id
         words[layout.COUNT] = layout.FIRST_NUMBER
         self.make_room(ROOM)
@@ -118,9 +119,10 @@ class Table:
         self.remember(self.readers, number, made)
         return made
 
-    def take_back(self, block, numbers):
-        """The sets among the ``numbers`` of a block's memory, which has gone, are free again: those of its own
-        threads that Python has not seen."""
+    def take_back(self, block, written, read_by):
+        """A block's memory has gone. What held its numbers is for the next one, and the sets among those are free
+        again: those of its own threads that Python has not seen."""
+        numbers = read_by.array[: len(read_by)]
         sets = np.unique(numbers[numbers >= layout.FIRST_SET])
         rows = sets - layout.FIRST_SET
         own = self.sets[rows, layout.SET_BLOCK] == block
@@ -129,6 +131,9 @@ class Table:
         count = self.words[layout.FREE_COUNT]
         self.free[count : count + len(sets)] = sets
         self.words[layout.FREE_COUNT] = count + len(sets)
+        for each in (written, read_by):
+            each.array[: len(each)] = 0
+            self.spare.append(each.array)
 
     def remember(self, known, number, record):
         known[number] = record
@@ -145,7 +150,8 @@ class RecordNumbers:
 
     def __init__(self, table, record, size, length=0):
         self.table, self.record, self.length = table, record, length
-        self.array = np.zeros(size, np.int32)
+        fits = table.spare and len(table.spare[-1]) == size
+        self.array = table.spare.pop() if fits else np.zeros(size, np.int32)
 
     def __len__(self):
         return self.length
