@@ -356,7 +356,7 @@ int cudaDeviceGetAttribute(int *value, int which, int device) {
         {cudaDevAttrConcurrentManagedAccess, 1}, {cudaDevAttrCooperativeLaunch, 1}, {cudaDevAttrConcurrentKernels, 1},
         {cudaDevAttrClockRate, 1980000}, {cudaDevAttrMemoryClockRate, 2619000}, {cudaDevAttrGlobalMemoryBusWidth, 5120},
         {cudaDevAttrMemoryPoolsSupported, 1}, {cudaDevAttrReservedSharedMemoryPerBlock, 1024},
-        {cudaDevAttrComputeMode, 0}, {cudaDevAttrIntegrated, 0}, {cudaDevAttrCanMapHostMemory, 1},
+        {cudaDevAttrComputeMode, 0}, {cudaDevAttrIntegrated, 0}, {cudaDevAttrGpuOverlap, 1}, {cudaDevAttrCanMapHostMemory, 1},
         {cudaDevAttrPciBusId, 1}, {cudaDevAttrPciDeviceId, 0}, {cudaDevAttrPciDomainId, 0}, {cudaDevAttrEccEnabled, 1},
         {cudaDevAttrMaxPitch, 2147483647}, {cudaDevAttrAsyncEngineCount, 3}, {cudaDevAttrClusterLaunch, 1}};
     if (device) return failed(INVALID_DEVICE);

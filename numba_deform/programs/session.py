@@ -23,6 +23,7 @@ from .callers import program_place
 from .children import keep, watched
 from .endings import INTERRUPTIONS
 from .progress import Progress
+from .repeats import Kind, memory_and_kind
 from .sampling import LARGE, NotRunnable, UnjudgedBlocks, sample
 from .summary import short, text
 
@@ -88,10 +89,15 @@ class Session:
         limits_of(self.arch)
         self.forget()
 
+    def __getstate__(self):
+        return vars(self) | {"kinds": {}}  # a process keeps its own
+
     def forget(self):
         """Nothing has been seen yet."""
         self.launches = self.blocks = self.threads = 0  # blocks and threads judged to their end
         self.unjudged = 0  # blocks of large launches
+        self.repeated = 0  # launches that were equal to the one before of their kind
+        self.kinds = {}
         self.compiled = 0  # launches that ran as machine code
         self.kernels = set()  # (file, line, name)
         self.whole = {}  # large kernels that were judged whole: why
@@ -104,7 +110,7 @@ class Session:
 
     def add(self, other):
         """What a child has seen."""
-        for name in ("launches", "blocks", "threads", "unjudged", "compiled"):
+        for name in ("launches", "blocks", "threads", "unjudged", "repeated", "compiled"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("kernels", "whole", "notes", "stayed", "used"):
             getattr(self, name).update(getattr(other, name))
@@ -172,6 +178,8 @@ class Session:
         if checked := getattr(launched, "checked", None):  # it has all of these, and looks at the results
             call, self.cluster = (checked,), None
         self.progress = Progress(f"launch {self.launches} ({name})", blocks * self.schedules, threads)
+        memory, kind = (None, None) if self.explored else memory_and_kind(launched)
+        alike = self.kinds.setdefault(kind, Kind()) if kind else None
         put_back = _as_now(launched)
         try:
             if self.explored:
@@ -181,7 +189,11 @@ class Session:
                 put_back()
             rest = None if blocks * threads <= self.large else self._rest(launched, name)
             sampled = rest and self._sampled(name, launched, call, rest, put_back)
-            report = sampled or self._simulated(name, call)
+            known = alike and alike.report_on(memory)
+            self.repeated += known is not None
+            report = sampled or known or self._simulated(name, call)
+            if alike and not known:
+                alike.keep(report, memory)
         except SimFault as fault:
             if error := launched.raised(fault):
                 raise error from None

@@ -68,6 +68,9 @@ def _unjudged(session):
     if session.unjudged:
         blocks = _count(session.unjudged, "block")
         yield f"{blocks} of large launches ran with no look at races and barriers: all=yes judges them, too"
+    if session.repeated:
+        equal = _count(session.repeated, "launch was equal", "launches were equal")
+        yield f"{equal} to an earlier one, with the same content of memory, and not run again"
 
 
 def _finished(session):
@@ -97,6 +100,7 @@ def as_dict(session, status):
         "kernels": len(session.kernels),
         "blocks": session.blocks,
         "blocks_not_judged": session.unjudged,
+        "launches_not_run_again": session.repeated,
         "finished_unjudged": session.finished,
         "large_judged_whole": session.whole,
         "notes": list(session.notes),

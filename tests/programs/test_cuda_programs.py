@@ -65,6 +65,37 @@ def test_wrong(tmp_path, program, number, fault, words):
     assert not kernel or int(named[0]["launch"].rpartition(":")[2]) in at
 
 
+def test_launches_that_are_equal(tmp_path):
+    """To the one before of their kind are not run again: from the third on, while memory is what it was. A fault
+    is met in each launch, and what a kernel leaves is there each time."""
+    source = tmp_path / "often.cu"
+    source.write_text("""#include <cstdio>
+        struct Two { const int *from; int add; };
+        __global__ void copy(int *x, Two two) { x[threadIdx.x] = two.from[threadIdx.x] + two.add; }
+        __global__ void count(int *x) { x[threadIdx.x] += 1; }
+        __global__ void race(int *x) { x[0] = threadIdx.x; }
+        int main() {
+            int *x, *y, host[32] = {};
+            cudaMalloc(&x, 128);
+            cudaMalloc(&y, 128);
+            cudaMemset(y, 0, 128);
+            for (int i = 0; i < 9; i++) {
+                copy<<<1, 32>>>(x, Two{y, 5});          // 3 are run, the first with garbage in x,
+                if (i == 6) cudaMemset(y, 1, 128);      // and 2 more
+            }
+            for (int i = 0; i < 9; i++) count<<<1, 32>>>(x);
+            for (int i = 0; i < 4; i++) race<<<1, 32>>>(y);
+            cudaMemcpy(host, x, 128, cudaMemcpyDeviceToHost);
+            std::printf("%d", host[31]);
+        }""")
+    ended, out, err, said = check(tmp_path, source)
+    assert ended == 1 and out == str(0x01010101 + 5 + 9), err
+    assert said["launches"] == 22 and said["launches_not_run_again"] == 4
+    assert said["threads"] == 32 * 18 and "4 launches were equal to an earlier one" in err
+    fault, = said["faults"]
+    assert fault["fault"] == "DataRace" and fault["count"] == 4
+
+
 def test_stop(tmp_path):
     """The program ends at its first fault, and what it has printed is not lost."""
     source = tmp_path / "two.cu"

@@ -92,7 +92,20 @@ class GlobalRegion(ShadowMemory):
             a, b = max(start - self.base, 0), min(stop - self.base, self.size)
             if a < b:
                 self._trace()
-                self.written[a:b] = [UNWRITTEN] * (b - a)
+                self._unset(a, b)
+
+    def _unset(self, first, stop):
+        self.written[first:stop] = [UNWRITTEN] * (stop - first)
+
+    def garbage(self):
+        """Ranges (first, stop) of the bytes that still hold it."""
+        return [(lo, hi) for lo, hi, record in stretches(self.written[:]) if record is UNWRITTEN]
+
+    @staticmethod
+    def touched(records):
+        """Ranges (first, stop) of those that tell of an access."""
+        untold = {id(None), id(INITIAL), id(UNWRITTEN)}
+        return [(lo, hi) for lo, hi, record in stretches(records[:]) if id(record) not in untold]
 
     def has_more_than(self, count):
         """Whether it is one array with more elements than that."""
@@ -234,14 +247,13 @@ class GlobalMemory:
             (region.base + lo, region.base + hi, kind == 0)
             for region in self.regions
             for kind, records in enumerate((region.written, region.read_by, region.read_only))
-            for lo, hi, record in stretches(records[:])
-            if record is not None and record is not INITIAL and record is not UNWRITTEN
+            for lo, hi in region.touched(records)
         ]
 
     def unset(self):
         """[(start, stop)] of the bytes that held garbage before the run, and that it has not written."""
         return [(region.base + lo, region.base + hi) for region in self.regions if region.traced
-                for lo, hi, record in stretches(region.written[:]) if record is UNWRITTEN]  # fmt: skip
+                for lo, hi in region.garbage()]  # fmt: skip
 
     def overlapping(self, start, stop):
         """The regions that share bytes with [start, stop)."""

@@ -48,8 +48,8 @@ class ResidentBlocks:
                     self.waiting[block] = self.changes, alone
                 else:
                     del self.waiting[block]
-                    block.close()
                     summaries.append(block.summary())
+                    block.close()
                     self.execution.ended(1)
         except faults.SimFault as fault:
             for block in self.waiting if not self.execution.machine else ():

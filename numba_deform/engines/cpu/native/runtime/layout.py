@@ -88,7 +88,7 @@ NOBODY = -1
 # bits: the block whose threads these are, first byte and size, the number of the readers that were before,
 # how many there are, then of each thread the number of its record or 0, then the threads in the order in which
 # they came.
-FIRST_SET = 1 << 24
+FIRST_SET = 1 << 30
 SET_BLOCK, SET_FIRST, SET_SIZE, SET_BEFORE, SET_LENGTH, SET_THREADS = range(6)
 
 ENDED, BAILED, STARTED = 0, -1, -2  # requests that are none

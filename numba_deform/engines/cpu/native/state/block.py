@@ -21,6 +21,9 @@ from .ready_queue import Draws, Ready
 from .requests import MASK
 from .rows import fill, kept, time_of, word_of
 
+# What an ended block keeps, which records refer to.
+STAYS = {"index", "size", "words", "live", "cluster", "execution", "explain"}
+
 
 class NativeThread(Thread):
     """A thread that runs machine code; ``place`` is the number of the site of its last request."""
@@ -280,6 +283,9 @@ class NativeBlock(Block):
         self.table.take_back(self.index, self.shared.written, self.shared.read_by)
         for handle in self.thread_rows[:, layout.HANDLE].tolist() if self.threads else ():
             self.machine.code.destroy(handle)
+        for name in vars(self).keys() - STAYS:
+            delattr(self, name)
+        self.threads = ()
 
     def release_warpgroup(self, number):
         """All of it have met: those who wait for the last one go on."""

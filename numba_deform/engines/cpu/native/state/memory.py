@@ -111,6 +111,16 @@ class NativeRegion(Checked, GlobalRegion):
         kinds = self.table.writer, self.table.reader  # 0 is INITIAL, and nobody
         return [RecordNumbers(self.table, kind, self.size, self.size) for kind in kinds]
 
+    def _unset(self, first, stop):
+        self.written.array[first:stop] = layout.UNWRITTEN_NUMBER
+
+    def garbage(self):
+        return _ranges(self.written.array == layout.UNWRITTEN_NUMBER)
+
+    @staticmethod
+    def touched(records):
+        return _ranges(records.array > layout.UNWRITTEN_NUMBER) if len(records) else []
+
     @property
     def read_only(self):
         return self.paths if self.row[layout.HAS_READ_ONLY] else []
@@ -118,3 +128,8 @@ class NativeRegion(Checked, GlobalRegion):
     @read_only.setter
     def read_only(self, records):
         self.row[layout.HAS_READ_ONLY] = bool(records)
+
+
+def _ranges(those):
+    """[(first, stop)] of the stretches that an array of truths says."""
+    return np.flatnonzero(np.diff(those.astype(np.int8), prepend=0, append=0)).reshape(-1, 2).tolist()

@@ -19,6 +19,7 @@ from ...memory.access_records import (
     Write,
     readers,
 )
+from ...memory.restart import Bailout
 from ..runtime import layout
 from .rows import fill
 
@@ -47,6 +48,8 @@ class Table:
 
     def make_room(self, size):
         """Space for so many records."""
+        if size > layout.FIRST_SET:
+            raise Bailout
         rows = np.zeros((size, 4), np.int32)
         rows[: len(self.rows)] = self.rows
         self.rows, self.cells = rows, memoryview(rows.reshape(-1))
@@ -120,7 +123,7 @@ class Table:
         return made
 
     def take_back(self, block, written, read_by):
-        """A block's memory has gone. What held its numbers is for the next one, and the sets among those are free
+        """A block's memory has gone. What held its numbers is for the next one. The sets among those are free
         again: those of its own threads that Python has not seen."""
         numbers = read_by.array[: len(read_by)]
         sets = np.unique(numbers[numbers >= layout.FIRST_SET])
