@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import originals
+import own_main
 import real_bugs
 from cuda_programs.command import is_asked_for, main
 from cuda_programs.judge import Case, record_of, run
@@ -416,11 +417,8 @@ MissingProxyFence: threads store its tiles, and no `fence.proxy.async` comes bef
 with that fence. The second takes one step: with more it is a MissedPhase, since nothing keeps the warps that
 only wait within a phase of the one that goes on.
 
-The programs of CUDA's samples run by their own `main()`. Of 19 samples under `check program.cu`, as they are, 9
-were silent and right to the end, and `newdelete` was refused by name, for `malloc` in a kernel. The other 9
-launch so many threads that they did not end within 50 s on two busy cores: every block of CUDA C++ is judged.
-CUTLASS' example 00 (of 64 x 64 x 32) passes its own comparison and is silent; example 48 comes to its GEMM,
-whose maps round to tf32 on the way: BadTensorMap, "not modelled".
+CUTLASS' example 48, by its own `main()`, comes to its GEMM, whose maps round to tf32 on the way: BadTensorMap,
+"not modelled".
 
 TransformerEngine's kernel, the two of ThunderKittens, `sm100_bf16_gemm` of DeepGEMM and CUTLASS' GEMM whose
 tile scheduler is `clusterlaunchcontrol` are for Blackwell as well; our programs compare what they leave with
@@ -436,6 +434,20 @@ alone; Triton 3.8 compiled them. Three kernels of these tutorials are no rows, b
 and end with it in flight (CopyOutlivesBlock, the first on Hopper as well);
 `mma_scaled_pipelined_kernel` of `11-tcgen05-mma-scaled.py` copies scales to tensor memory in steps whose
 product and commit are masked out, and frees the columns with those copies in flight (TensorInFlight).
+
+## Programs by their own main(), from the shell
+
+`numba-deform check program.cu` for programs as they are, each in a process of its own, two at a time: made by
+`python bench/own_main.py` (`results/own_main.json`). Every block of every launch is judged; one that is equal
+to the launch before of its kind, with the same content of memory, is not run again. Most compare their results
+with what the host computes, and end with status 0 where these are right. What is refused is named.
+`simpleAssert` fails its own assertion, and shows that it does.
+
+{own}
+
+Of the other samples of CUDA's with one file, those that ask for textures, graphs, cuBLAS, cuFFT or dynamic
+parallelism are refused at that call or by nvcc, and a dozen launch more than this machine judges in 150 s: 16 M
+threads at once, or millions of atomics, each of which Python does.
 
 ## The same programs on a GPU
 
@@ -456,7 +468,9 @@ memory: on a GPU that starts nothing. They ask now, and the stand-in for the run
 
 def table():
     """The page: programs, their faults, and real bugs."""
-    return PROSE.format(programs=tables_of_programs(), on_gpu=table_of_gpu(), bugs=real_bugs.table()).strip()
+    own = "\n".join(own_main.table())
+    parts = dict(programs=tables_of_programs(), own=own, on_gpu=table_of_gpu(), bugs=real_bugs.table())
+    return PROSE.format(**parts).strip()
 
 
 def table_of_gpu():

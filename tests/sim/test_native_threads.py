@@ -7,6 +7,7 @@ import pytest
 from helpers import alike, outcome
 from numba import cuda, float32, float64, int32, int64, uint32, uint64
 
+from numba_deform.device.cluster import cluster_arrive, cluster_wait
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_count,
@@ -33,11 +34,59 @@ from numba_deform.device.sync import (
 )
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
+from numba_deform.engines.cpu import simulate
 from numba_deform.engines.cpu.native.runtime import layout
+from numba_deform.engines.cpu.native.state.block import NativeThread
 from numba_deform.engines.cpu.native.state.ready_queue import Draws
 
 FULL = 0xFFFFFFFF
 SEEDS = (0, 1, 2)
+
+
+# --- threads that ask Python for nothing ------------------------------------------------------------
+@pytest.mark.parametrize("seed", SEEDS)
+def test_most_threads_are_no_objects(monkeypatch, seed):
+    """The one that makes the shared array is, and the first that writes to global memory; in a kernel whose threads
+    each ask for something all are."""
+    made, begin = [], NativeThread.__init__
+
+    def noted(thread, run, block, tid):
+        made.append((block.index, tid))
+        begin(thread, run, block, tid)
+
+    monkeypatch.setattr(NativeThread, "__init__", noted)
+    assert alike(through_shared, np.zeros(64, np.int32), 1, 3, block=64, seed=seed)[1]
+    assert len(set(made)) <= 2
+    made.clear()
+    assert alike(in_order, np.zeros(1, np.int32), np.zeros(192, np.int32), 2, grid=2, block=48, seed=seed)[1]
+    assert len(made) == len(set(made)) == 96
+
+
+def some_leave(out):
+    if cuda.threadIdx.x >= 40:
+        return
+    cluster_arrive()
+    cluster_wait()
+    out[cuda.threadIdx.x] = 1
+
+
+def test_threads_that_exit_before_a_barrier_that_nobody_has_come_to():
+    """That of a cluster of one block waits for the others."""
+    assert alike(some_leave, np.zeros(64, np.int32), block=64)[1]
+
+
+def in_rounds(out, rounds):
+    for i in range(rounds):
+        out[i, cuda.grid(1)] = i
+        cuda.syncthreads()
+
+
+@pytest.mark.full
+def test_more_records_than_a_set_of_readers_once_began_with():
+    """They were taken for sets, and the process ended."""
+    out = np.zeros((17, 1 << 20), np.uint8)
+    report = simulate(in_rounds, out.shape[1] // 32, 32, (out, 17), compiled=True)
+    assert report.compiled and (out == np.arange(17)[:, None]).all()
 
 
 # --- turns ------------------------------------------------------------------------------------------

@@ -403,6 +403,16 @@ class Program:
             raise BadPtx(f"a call of {name} in itself")
         return self.functions[name]
 
+    def placed(self):
+        """(Python name, variable, what its address is a multiple of) of each in shared memory. ptxas puts one
+        behind the other, from 1024 on, and code is right that needs no more; guards between them take their
+        part, so that of all but the first 128 is the most."""
+        end = 1024
+        for python, v in self.shared.values():
+            end += -end % max(v.align, 1)
+            yield python, v, max(v.align, 1, min(end & -end, 128 if end > 1024 else end) if v.size else 0)
+            end += v.size
+
     def text(self, name):
         """[(line of the Python function, its place in the source)]"""
         entry = self.entry
@@ -413,10 +423,10 @@ class Program:
         translator.body(1)
         before = [(f"def {name}({', '.join(self.params.values())}):", first),
                   (f" local = bytearray({self.local_bytes})", first)]  # fmt: skip
-        for python, v in self.shared.values():
+        for python, v, alignment in self.placed():
             at = next((i for i in entry.instructions if v.name in registers_in(" ".join(i.operands))), None)
             place = self.place(at) if at else first
-            before.append((f" {python} = cuda.shared_array({v.size}, uint8, {max(v.align, 1)})", place))
+            before.append((f" {python} = cuda.shared_array({v.size}, uint8, {alignment})", place))
             before.append((f" {python}_at = shared_address({python})", place))
         for v in entry.params:
             if v.array and v.size >= 128 and v.align >= 64:
