@@ -73,6 +73,10 @@ PROGRAMS = (
     sample("5_Domain_Specific/dwtHaar1D"),
     sample("6_Performance/LargeKernelParameter"),
     cutlass("00_basic_gemm/basic_gemm", "64", "64", "32"),
+    cutlass("01_cutlass_utilities/cutlass_utilities"),
+    cutlass("02_dump_reg_shmem/dump_reg_shmem"),
+    cutlass("04_tile_iterator/tile_iterator"),
+    cutlass("05_batched_gemm/batched_gemm"),
     cutlass("cute/tutorial/tiled_copy"),
     cutlass("cute/tutorial/tiled_copy_if"),
     cutlass("cute/tutorial/sgemm_1", "128", "128", "16"),
@@ -82,7 +86,9 @@ PROGRAMS = (
     cutlass("cute/tutorial/hopper/wgmma_sm90", "256", "128", "256"),
     cutlass("cute/tutorial/hopper/wgmma_tma_sm90", "256", "128", "256", waive=("init-fence",)),
     cutlass("cute/tutorial/blackwell/02_mma_tma_sm100", "128", "256", "64", **ON_BLACKWELL),
+    cutlass("cute/tutorial/blackwell/03_mma_tma_multicast_sm100", "512", "1024", "64", **ON_BLACKWELL),
     cutlass("cute/tutorial/blackwell/04_mma_tma_2sm_sm100", "512", "1024", "64", **ON_BLACKWELL),
+    cutlass("cute/tutorial/blackwell/05_mma_tma_epi_sm100", "512", "1024", "64", **ON_BLACKWELL),
 )  # fmt: skip
 
 

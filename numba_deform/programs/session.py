@@ -1,6 +1,7 @@
 """A program's launches, judged one by one: ``check``, and the :class:`Session` with what was found."""
 
 import contextlib
+import gc
 import math
 import os
 import threading
@@ -28,6 +29,7 @@ from .sampling import LARGE, NotRunnable, UnjudgedBlocks, sample
 from .summary import short, text
 
 TURN = threading.RLock()  # a launch at a time; ONE_AT_A_TIME goes to its workers while it waits
+SMALL = 1 << 12  # threads; what a run of more leaves when it stops, up to hundreds of MB, is collected at once
 TIMEOUT = 3600.0  # seconds for one schedule of a launch
 NOTHING_JUDGED = 6  # an exit status: pytest has 0 to 5
 
@@ -202,6 +204,9 @@ class Session:
                 put_back()
                 why = self._finish(launched, fault, put_back)
                 self.finished.append((self.launches, name, short(where), why))
+            del fault
+            if blocks * threads > SMALL:
+                gc.collect()
             return
         finally:
             self.progress.close()

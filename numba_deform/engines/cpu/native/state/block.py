@@ -54,10 +54,6 @@ class NativeThread(Thread):
         frame = ctypes.string_at(self.words[layout.HANDLE], self.words[layout.FRAME])
         return self.block.index, self.tid, self.place, frame
 
-    def park(self, *what):
-        self.block.words[layout.EXITS_TOLD] = True
-        super().park(*what)
-
     def write_record(self):
         return Write(self.tid, self.clock, self.tid, self.here(), self.block)
 
@@ -77,6 +73,8 @@ class NativeThread(Thread):
     @waiting.setter
     def waiting(self, wait):
         self.wait = wait
+        if wait:  # others may wait for exits
+            self.block.words[layout.EXITS_TOLD] = True
 
     def drive(self):
         """Answer the thread's requests, and go on with others until Python has to see to one of these."""
