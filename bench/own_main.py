@@ -73,7 +73,6 @@ PROGRAMS = (
     sample("5_Domain_Specific/dwtHaar1D"),
     sample("6_Performance/LargeKernelParameter"),
     cutlass("00_basic_gemm/basic_gemm", "64", "64", "32"),
-    cutlass("01_cutlass_utilities/cutlass_utilities"),
     cutlass("02_dump_reg_shmem/dump_reg_shmem"),
     cutlass("04_tile_iterator/tile_iterator"),
     cutlass("05_batched_gemm/batched_gemm"),

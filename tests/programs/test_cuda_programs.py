@@ -66,8 +66,8 @@ def test_wrong(tmp_path, program, number, fault, words):
 
 
 def test_launches_that_are_equal(tmp_path):
-    """To the one before of their kind are not run again: from the third on, while memory is what it was. A fault
-    is met in each launch, and what a kernel leaves is there each time."""
+    """To the one before of their kind are not run again: from the third on, while memory is what it was. A
+    fault is met in each launch, and what a kernel leaves is there each time."""
     source = tmp_path / "often.cu"
     source.write_text("""#include <cstdio>
         struct Two { const int *from; int add; };

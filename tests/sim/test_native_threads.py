@@ -46,8 +46,8 @@ SEEDS = (0, 1, 2)
 # --- threads that ask Python for nothing ------------------------------------------------------------
 @pytest.mark.parametrize("seed", SEEDS)
 def test_most_threads_are_no_objects(monkeypatch, seed):
-    """The one that makes the shared array is, and the first that writes to global memory; in a kernel whose threads
-    each ask for something all are."""
+    """The one that makes the shared array is, and the first that writes to global memory; in a kernel whose
+    threads each ask for something all are."""
     made, begin = [], NativeThread.__init__
 
     def noted(thread, run, block, tid):
