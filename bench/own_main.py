@@ -75,7 +75,6 @@ PROGRAMS = (
     cutlass("00_basic_gemm/basic_gemm", "64", "64", "32"),
     cutlass("02_dump_reg_shmem/dump_reg_shmem"),
     cutlass("04_tile_iterator/tile_iterator"),
-    cutlass("05_batched_gemm/batched_gemm"),
     cutlass("cute/tutorial/tiled_copy"),
     cutlass("cute/tutorial/tiled_copy_if"),
     cutlass("cute/tutorial/sgemm_1", "128", "128", "16"),
