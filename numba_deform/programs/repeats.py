@@ -57,7 +57,7 @@ def memory_and_kind(launched):
     numbers = (arg if isinstance(arg, bytes) else None for arg in given)
     places = ((array.ctypes.data, array.nbytes) for array in arrays)
     return arrays, (kernel.text, kernel.entry.name, launched.grid, launched.block, launched.shared_bytes,
-                    launched.cluster, *numbers, *places, kernel.unset)  # fmt: skip
+                    launched.cluster, *numbers, *places, kernel.unset, kernel.by_bytes)  # fmt: skip
 
 
 def _digest(array):

@@ -96,6 +96,25 @@ def test_launches_that_are_equal(tmp_path):
     assert fault["fault"] == "DataRace" and fault["count"] == 4
 
 
+def test_an_equal_launch_beside_another_stream(tmp_path):
+    """What a launch touches is looked for once there are two streams: an earlier one cannot stand for it."""
+    source = tmp_path / "beside.cu"
+    source.write_text("""
+        __global__ void set(int *x) { x[threadIdx.x] = 5; }
+        int main() {
+            int *x;
+            cudaStream_t one, two;
+            cudaStreamCreate(&one);
+            cudaMalloc(&x, 128);
+            for (int i = 0; i < 5; i++) set<<<1, 32, 0, one>>>(x);
+            cudaStreamCreate(&two);
+            set<<<1, 32, 0, one>>>(x);
+            set<<<1, 32, 0, two>>>(x);
+        }""")
+    ended, _, err, said = check(tmp_path, source)
+    assert ended == 1 and [fault["fault"] for fault in said["faults"]] == ["StreamRace"], err
+
+
 def test_stop(tmp_path):
     """The program ends at its first fault, and what it has printed is not lost."""
     source = tmp_path / "two.cu"
