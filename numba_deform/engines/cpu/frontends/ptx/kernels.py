@@ -56,8 +56,7 @@ class PtxKernel(Launchable):
         program = Program(module, entry, names(), place, parameters, self.language)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
-        variables = [v for _, v in program.shared.values()]
-        self.declared_alignment, self.shared_alignment, self.static_bytes = _alignments(variables)
+        self.declared_alignment, self.shared_alignment, self.static_bytes = _alignments(list(program.placed()))
         self.is_empty = all(i.root in ENDS for i in entry.instructions)
         kinds = kinds_of_parameters(entry)
         self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))
@@ -90,13 +89,12 @@ class PtxKernel(Launchable):
         return f"<{self.name}({', '.join(self.parameters)}) from PTX>"
 
 
-def _alignments(shared):
+def _alignments(placed):
     """What dynamic shared memory is a multiple of: as the variables declare it, and as a GPU places it. On an
     H200 a block's memory begins at 1024, with the static variables, and the dynamic part at the next multiple
     of what is declared, of 16 at least (bench/ENGINE.md). Last: the bytes of static variables."""
-    declared, end = max(16, *(v.align for v in shared if not v.size), 0), 1024
-    for v in shared:
-        end += -end % max(v.align, 1) + v.size if v.size else 0
+    declared = max(16, *(v.align for _, v, _ in placed if not v.size), 0)
+    end = max((address + v.size for _, v, address in placed), default=1024)
     base = end + -end % declared
     return declared, max(declared, min(1024, base & -base)), end - 1024
 

@@ -404,13 +404,12 @@ class Program:
         return self.functions[name]
 
     def placed(self):
-        """(Python name, variable, what its address is a multiple of) of each in shared memory. ptxas puts one
-        behind the other, from 1024 on, and code is right that needs no more; guards between them take their
-        part, so that of all but the first 128 is the most."""
+        """(Python name, variable, its address on a GPU) of each in shared memory. ptxas puts one static
+        variable behind the other, from 1024 on; dynamic ones, which have no size, come behind all of them."""
         end = 1024
         for python, v in self.shared.values():
-            end += -end % max(v.align, 1)
-            yield python, v, max(v.align, 1, min(end & -end, 128 if end > 1024 else end) if v.size else 0)
+            end += -end % max(v.align, 1) if v.size else 0
+            yield python, v, end
             end += v.size
 
     def text(self, name):
@@ -423,10 +422,12 @@ class Program:
         translator.body(1)
         before = [(f"def {name}({', '.join(self.params.values())}):", first),
                   (f" local = bytearray({self.local_bytes})", first)]  # fmt: skip
-        for python, v, alignment in self.placed():
+        for python, v, address in self.placed():
+            # As on a GPU, but of all except the first 128 at most: guards between them take their part.
+            as_there = min(address & -address, 1024 if address == 1024 else 128) if v.size else 1
             at = next((i for i in entry.instructions if v.name in registers_in(" ".join(i.operands))), None)
             place = self.place(at) if at else first
-            before.append((f" {python} = cuda.shared_array({v.size}, uint8, {alignment})", place))
+            before.append((f" {python} = cuda.shared_array({v.size}, uint8, {max(v.align, as_there)})", place))
             before.append((f" {python}_at = shared_address({python})", place))
         for v in entry.params:
             if v.array and v.size >= 128 and v.align >= 64:
