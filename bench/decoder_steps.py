@@ -7,10 +7,10 @@ a copy, only where today's PyTorch has other names, and built with nvcc; its aut
 
 A step is a forward pass and ``torch.autograd.grad`` in eager mode. A batch of calls starts with an idle GPU and
 is over when the last call comes back, before the GPU is waited for: 50 steps are fewer launches than its queue
-takes. All calls take turns, batch by batch; medians, and medians of a turn's ratios. ``floor`` is an autograd
-function that launches nothing: what is PyTorch's own part of any step. The peer computes in float32 alone:
-``peer_of_float16`` casts what it is given, and its answer. It takes one number of points for all levels: 4 in
-the place of D-FINE's 3, 6 and 3, the same samples.
+takes. All calls take turns, batch by batch, in an order drawn anew each time; medians, and medians of a turn's
+ratios. ``floor`` is an autograd function that launches nothing: what is PyTorch's own part of any step. The
+peer computes in float32 alone: ``peer_of_float16`` casts what it is given, and its answer. It takes one number
+of points for all levels: 4 in the place of D-FINE's 3, 6 and 3, the same samples.
 ``apart`` is the largest difference to the peer's answer and gradients in float32, over their largest element.
 """
 
@@ -18,6 +18,7 @@ import argparse
 import cProfile
 import io
 import pstats
+import random
 import re
 import sys
 import tempfile
@@ -159,9 +160,9 @@ def apart(calls, points):
 
 def turns(calls, rounds):
     """{name: microseconds of a call in each turn}."""
-    times = {name: [] for name in calls}
+    times, order = {name: [] for name in calls}, random.Random(1)
     for turn in range(3 + rounds):
-        for name, call in calls.items():
+        for name, call in order.sample([*calls.items()], len(calls)):  # who comes after whom, chance decides
             torch.cuda.synchronize()
             start = time.perf_counter()
             for _ in range(STEPS):

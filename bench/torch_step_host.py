@@ -50,13 +50,18 @@ def pretend(torch):
     for name, stand_in in {
         "launches": lambda gpu, problem: (bound(problem, *operands, "out"),),
         "find_gpu": lambda device: gpu, "require": lambda *_: None, "is_capturing": lambda stream: False,
-        "_on": lambda device: contextlib.nullcontext(), "ready_launch": lambda *_: lambda stream: None,
+        "_on": lambda device: contextlib.nullcontext(),
+        "ready_launch": lambda *_: lambda stream: None,  # as it was called before steps
+        "launch_step": lambda *_: lambda stream: (0,), "clear_step": lambda *_: lambda stream: (0,),
+        "in_context": lambda gpu, steps: lambda stream: [step(stream) for step in steps],
     }.items():  # fmt: skip
         setattr(plans, name, stand_in)
     of_backward = (*operands, *plans.gradients.operands(0, 0, 0, 0))
     plans.gradients.bound = lambda problem, gpu, **options: bound(problem, *of_backward)
     operator.current_stream = lambda device: 0
     torch.Tensor.is_cuda = property(lambda tensor: True)
+    empty = torch.empty
+    torch.empty = lambda *size, device=None, **options: empty(*size, **options)
 
 
 def peer_of(torch):
@@ -89,13 +94,16 @@ def calls_of(torch):
     plain = [tensor.detach() for tensor in learning]
     index, given, peer = (torch.tensor(SHAPES), torch.tensor(STARTS)), torch.rand(1, 4, 16), peer_of(torch)
 
-    def step(out):
-        torch.autograd.grad(out, learning, given)
+    def step(out, learning=learning):
+        torch.autograd.grad(out, learning, given.to(out.dtype))
+
+    half = [tensor.detach().half().requires_grad_() for tensor in learning]
 
     return {
         "forward": lambda: ms_deform_attn(plain[0], SHAPES, STARTS, *plain[1:]),
         "forward_with_gradients": lambda: ms_deform_attn(value, SHAPES, STARTS, locations, weights),
         "step": lambda: step(ms_deform_attn(value, SHAPES, STARTS, locations, weights)),
+        "step_of_float16": lambda: step(ms_deform_attn(half[0], SHAPES, STARTS, *half[1:]), half),
         "peer_forward": lambda: peer(value, *index, locations, weights, 64),
         "peer": lambda: step(peer(value, *index, locations, weights, 64)),
     }

@@ -6,7 +6,8 @@ from ..attention import prepared
 from ..attention.checks import OperatorError, check_im2col_step
 from .arguments import check_tensors, checked, is_plain, known_starts, level_numbers, points_of
 from .formula import decomposed
-from .operator import FORWARD, FORWARD_LISTS, forward_on_gpu, recorded
+from .operator import FORWARD, FORWARD_LISTS, call_of, planned
+from .plans import forward_plan
 from .sharding import register_for
 
 
@@ -49,8 +50,10 @@ def ms_deform_attn(
     if im2col_step is not None:
         check_im2col_step(im2col_step, value.shape[0])
     shapes, starts = level_numbers(spatial_shapes, level_start_index, known_starts)
-    given = value, shapes, starts, sampling_locations, attention_weights
-    return recorded(forward_on_gpu, *given, num_points, method, plain=True)
+    call = call_of(value, shapes, starts, sampling_locations, attention_weights, num_points, method)
+    if not (value.numel() and sampling_locations.numel()):
+        return _dispatched(*given, num_points, method, None)
+    return planned(forward_plan(value.get_device(), *call), value, sampling_locations, attention_weights)
 
 
 def _dispatched(*given):

@@ -13,12 +13,12 @@ and ``torch.export`` can look at shapes alone.
 """
 
 import contextlib
+import functools
 
 import torch
 from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack, unwrap_if_dead
 from torch.autograd import forward_ad
 
-from ..attention import gradients
 from ..attention.checks import OperatorError, check_grad_out
 from . import cpu, formula
 from .arguments import check_places, is_plain, numbers_of
@@ -46,21 +46,29 @@ BACKWARD_LISTS = torch.ops.numba_deform.ms_deform_attn_backward.lists
 # --- on a GPU --------------------------------------------------------------------------------------
 def forward_on_gpu(value, shapes, starts, locations, weights, num_points=None, method="default"):
     """The output; ``shapes`` and ``starts`` are flat tuples, or tensors, which may have to be read."""
-    if type(shapes) is not tuple:
-        shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
-    device = value.get_device()
-    if locations.get_device() != device or weights.get_device() != device:
-        check_places(value, locations, weights)
-    call = (value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype, shapes,
-            starts, num_points if num_points is None else tuple(num_points), method)  # fmt: skip
+    call = call_of(value, shapes, starts, locations, weights, num_points, method)
     if not (value.numel() and locations.numel()):  # there is nothing to launch
         return value.new_empty(problem_for(*call).out_shape)
-    plan = forward_plan(device, *call)
+    return forward_by(forward_plan(value.get_device(), *call), value, locations, weights)
+
+
+def call_of(value, shapes, starts, locations, weights, num_points, method):
+    """What ``problem_for`` takes, of tensors on one device."""
+    if type(shapes) is not tuple:
+        shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
+    if not value.get_device() == locations.get_device() == weights.get_device():
+        check_places(value, locations, weights)
+    return (value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype, shapes,
+            starts, num_points if num_points is None else tuple(num_points), method)  # fmt: skip
+
+
+def forward_by(plan, value, locations, weights):
+    """The output, by the launches of a ``forward_plan``."""
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
     out = value.new_empty(plan.out_shape)
-    stream = current_stream(device)
+    stream = current_stream(value.get_device())
     plan(stream, value.data_ptr(), locations.data_ptr(), weights.data_ptr(), out.data_ptr())
-    if _propagates and method == "default":
+    if _propagates and plan.problem.constants.method == "default":
         strange = locations.flatten(3).sum(-1, dtype=torch.float32).mul_(0)  # (B, Q, H): 0, or no number
         out.unflatten(2, strange.shape[2:] + (-1,)).add_(strange.unsqueeze(-1))
     return out
@@ -98,65 +106,44 @@ def backward_on_gpu(
     of_locations=True, of_weights=True, deterministic=None,
 ):  # fmt: skip
     """The gradients, an empty tensor for what is not wanted; arguments as of :func:`forward_on_gpu`."""
-    if type(shapes) is not tuple:
-        shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
-    device, of_samples = value.get_device(), of_locations or of_weights
-    if not locations.get_device() == weights.get_device() == grad_out.get_device() == device:
+    call = call_of(value, shapes, starts, locations, weights, num_points, method)
+    if grad_out.get_device() != value.get_device():
         check_places(value, locations, weights, grad_out)
-    call = (value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype, shapes,
-            starts, num_points if num_points is None else tuple(num_points), method)  # fmt: skip
     if not (value.numel() and locations.numel()):
         check_grad_out(grad_out.shape, problem_for(*call).out_shape)
         wanted = zip((value, locations, weights), (of_value, of_locations, of_weights), strict=True)
         return tuple(t.new_zeros(t.shape if yes else 0) for t, yes in wanted)
+    plan_of = functools.partial(backward_plan, value.get_device())
+    return backward_by(lambda *wanted: plan_of(*wanted, *call), grad_out, value, locations, weights, of_value,
+                       of_locations, of_weights, deterministic)  # fmt: skip
+
+
+def backward_by(plan_of, grad_out, value, locations, weights, of_value, of_locations, of_weights,
+                deterministic=None):  # fmt: skip
+    """The gradients, by the launches of the ``backward_plan`` that ``plan_of(of_value, of_samples, sums)``
+    gives."""
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
-    is_fixed = of_value and deterministic
-    plan = backward_plan(device, of_value, of_samples, "fixed" if is_fixed else "fp32", *call)
+    of_samples = of_locations or of_weights
+    plan = plan_of(of_value, of_samples, "fixed" if of_value and deterministic else "fp32")
     if grad_out.shape != plan.out_shape:
         check_grad_out(grad_out.shape, plan.out_shape)
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
-    grad_out = _of_type(grad_out, value.dtype).contiguous()
-    sums = scale = None
-    grad_locations = torch.empty_like(locations) if of_samples else None
-    grad_weights = torch.empty_like(weights) if of_samples else None
-    if is_fixed:
-        shape, _ = gradients.sums_shape(plan.problem, "fixed")
-        sums = value.new_zeros(shape, dtype=torch.int64)
-        scale = fixed_scale(plan.problem, grad_out, weights)
-    elif of_value:
-        sums = torch.zeros_like(value, dtype=torch.float32)
-    operands = (value, locations, weights, grad_out, sums, grad_locations, grad_weights, scale)
-    plan(current_stream(device), *[0 if tensor is None else tensor.data_ptr() for tensor in operands])
-    if is_fixed:
-        sums = from_fixed(sums, scale, value)
-    return (
-        _of_type(sums, value.dtype) if of_value else value.new_empty(0),
-        grad_locations if of_locations else locations.new_empty(0),
-        grad_weights if of_weights else weights.new_empty(0),
+    if grad_out.dtype is not value.dtype:
+        grad_out = grad_out.to(value.dtype)
+    grad_out = grad_out.contiguous()
+    found = (
+        torch.empty_like(value) if of_value else None,
+        torch.empty_like(locations) if of_samples else None,
+        torch.empty_like(weights) if of_samples else None,
     )
-
-
-def _of_type(tensor, dtype):
-    return tensor if tensor.dtype is dtype else tensor.to(dtype)  # which takes its time to do nothing
-
-
-def fixed_scale(problem, grad_out, weights):
-    """(1,) float32, 2^e with the e of ``gradients.fixed_exponent``, NaN for numbers that are not finite; it is
-    on the GPU, and nothing waits for it."""
-    largest = [torch.linalg.vector_norm(tensor, torch.inf).float() for tensor in (grad_out, weights)]
-    largest = largest[0] * largest[1]
-    _, exponent = torch.frexp(largest)
-    exponent = (gradients.fixed_exponent(problem, 0) - exponent).clamp(-126, 126)
-    scale = torch.ldexp(torch.ones_like(largest), exponent)
-    return torch.where(torch.isfinite(largest), scale, torch.nan).reshape(1)
-
-
-def from_fixed(sums, scale, value):
-    """The gradient of value, in its type, from 64-bit sums of multiples of 1 / scale: one pass over them."""
-    found, sums = value.new_empty(value.shape), sums.transpose(-1, -2)
-    torch.mul(sums, 1 / scale, out=found.view(sums.shape))
-    return found
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in found]
+    plan(current_stream(value.get_device()), value.data_ptr(), locations.data_ptr(), weights.data_ptr(),
+         grad_out.data_ptr(), *addresses)  # fmt: skip
+    if of_value and of_locations and of_weights:
+        return found
+    wanted = zip(found, (value, locations, weights), (of_value, of_locations, of_weights), strict=True)
+    return tuple(gradient if yes else tensor.new_empty(0) for gradient, tensor, yes in wanted)
 
 
 # --- what PyTorch asks for -------------------------------------------------------------------------
@@ -193,8 +180,8 @@ class Differentiable(torch.autograd.Function):
         _, of_value, _, _, of_locations, of_weights, *_ = ctx.needs_input_grad
         value, locations, weights, *index = ctx.saved_tensors
         backward = BACKWARD if index else BACKWARD_LISTS
-        if not index and _is_left_alone(grad_out, value):
-            backward = backward_on_gpu if value.is_cuda else cpu.backward_of if value.is_cpu else backward
+        if not index and value.is_cpu and _is_left_alone(grad_out, value):
+            backward = cpu.backward_of
         found = backward(grad_out, value, *(index or ctx.index), locations, weights, *ctx.options, of_value,
                          of_locations, of_weights)  # fmt: skip
         return (None, found[0] if of_value else None, None, None, found[1] if of_locations else None,
@@ -207,19 +194,38 @@ def _is_left_alone(*tensors):
     return not is_seen and is_plain(*tensors)
 
 
+class Planned(torch.autograd.Function):
+    """The same of a plain call on a GPU: by a ``forward_plan``, and that of its gradients."""
+
+    @staticmethod
+    def forward(ctx, plan, value, locations, weights):
+        ctx.save_for_backward(value, locations, weights)
+        ctx.plan = plan
+        return forward_by(plan, value, locations, weights)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        plan, (_, *wanted), (value, locations, weights) = ctx.plan, ctx.needs_input_grad, ctx.saved_tensors
+        if _is_left_alone(grad_out, value):
+            found = backward_by(plan.gradients, grad_out, value, locations, weights, *wanted)
+        else:
+            *_, shapes, starts, num_points, method = plan.call
+            found = BACKWARD_LISTS(
+                grad_out, value, shapes, starts, locations, weights, num_points, method, *wanted)  # fmt: skip
+        return None, *(gradient if yes else None for gradient, yes in zip(found, wanted, strict=True))
+
+
 # ``apply`` without what it does for torch.func, with all arguments, in Python before PyTorch 2.14.
-_apply_plain = super(torch.autograd.Function, Differentiable).apply
+_apply_plain = super(torch.autograd.Function, Planned).apply
 
 
-def recorded(call, value, shapes, starts, locations, weights, *options, plain=False):
-    """What a call gives, whose gradients are recorded where wanted; ``plain``: what ``is_plain`` says."""
+def planned(plan, value, locations, weights):
+    """The output of a plain call, whose gradients are recorded where wanted."""
     needs = value.requires_grad or locations.requires_grad or weights.requires_grad
     if not (needs and torch.is_grad_enabled()):
-        return call(value, shapes, starts, locations, weights, *options)
-    if plain:  # such tensors may yet be what torch.func has left
-        value, locations, weights = unwrap_if_dead(value), unwrap_if_dead(locations), unwrap_if_dead(weights)
-    apply = _apply_plain if plain else Differentiable.apply
-    return apply(call, value, shapes, starts, locations, weights, *options)
+        return forward_by(plan, value, locations, weights)
+    # Such tensors may yet be what torch.func has left.
+    return _apply_plain(plan, unwrap_if_dead(value), unwrap_if_dead(locations), unwrap_if_dead(weights))
 
 
 def _is_transformed(tensors):
@@ -241,7 +247,9 @@ def _with_gradients(operator):
         arguments = value, shapes, starts, locations, weights, num_points, method
         if _is_transformed((value, locations, weights)):
             return formula.forward_of(*arguments)
-        return recorded(below, *arguments)
+        needs = value.requires_grad or locations.requires_grad or weights.requires_grad
+        apply = Differentiable.apply if needs and torch.is_grad_enabled() else lambda call, *rest: call(*rest)
+        return apply(below, *arguments)
 
     return call
 

@@ -1,15 +1,18 @@
 """Every kernel down to SASS with no GPU: no spills, no stack, the instructions that belong there."""
 
+import dataclasses
+import itertools
 import re
 
 import pytest
 
 from numba_deform.attention.gradients import BACKWARD, WINDOW
 from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.kernels import backward_sums
 from numba_deform.kernels.backward import lanes
 from numba_deform.kernels.plain_tiles import build as build_plain_tiles
 from numba_deform.kernels.probe import probe
-from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.problem import Constants, Problem, make_levels
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.kernels.tile_copy import build as build_tile_copy
 
@@ -265,3 +268,26 @@ def test_before_hopper(name):
 def test_marks_stand_in_the_traced_form_alone(name):
     assert "SR_CLOCK" not in inspect_kernel(kernel(name, "float16", "seeds", {})).sass
     assert "SR_CLOCK" in inspect_kernel(kernel(name, "float16", "seeds", {"trace": True})).sass
+
+
+SUMS_PROBLEM = Problem(2, 400, 8, 300, make_levels([[20, 20]]), Constants(1, 4, 32))
+
+
+@full
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_surrounds_the_backward_kernels(dtype):
+    """Loads of one turn all go out before the first is waited for; a sum is read once, by words of 16 bytes, or
+    of 8 where it is an integer."""
+    problem = dataclasses.replace(SUMS_PROBLEM, constants=Constants(1, 4, 32, dtype, weight_dtype=dtype))
+    launches = {"largest": backward_sums.largest(problem), "scale": backward_sums.scale(problem, 40)}
+    launches |= {sums: backward_sums.rounded(problem, sums) for sums in ("fp32", "fixed")}
+    found = {name: inspect_kernel(kernel) for name, (kernel, *_) in launches.items()}
+    for inspection in found.values():
+        check_inlined(inspection, uses_tma=False)
+    loads = {name: re.findall(r"\b(LDG\.\S+|BAR|SHFL)", inspection.sass) for name, inspection in found.items()}
+    assert len(re.findall(r"LDG\.E\.64", found["fixed"].sass)) == 4
+    assert len(re.findall(r"LDG\.E\.128", found["fp32"].sass)) == 1
+    together = max(len(list(group)) for is_load, group in itertools.groupby(
+        re.findall(r"\b(LDG|FMNMX|VIMNMX|IMNMX|VIMNMX3)\b", found["largest"].sass), lambda name: name == "LDG")
+        if is_load)  # fmt: skip
+    assert together >= backward_sums.ABREAST, loads

@@ -33,7 +33,8 @@ def found_by(tensors, index, launches=None, sums="fp32"):
     problem = plans.problem_for(*call)
     gpu = plans.find_gpu(value.get_device())
     bounds = launches(problem, gpu) if launches else gradients.launches(problem, gpu, sums=sums)
-    plan = plans.Plan(bounds, "value", "locations", "weights", *gradients.operands(0, 0, 0, 0))
+    names = "value", "locations", "weights", *gradients.operands(0, 0, 0, 0)
+    plan = plans.Plan(problem, gpu, *names).run(bounds)
     shape, _ = gradients.sums_shape(problem, sums)
     total = torch.zeros(shape, dtype=torch.int64 if sums == "fixed" else torch.float32, device="cuda")
     others = [torch.full_like(tensor, float("nan")) for tensor in (locations, weights)]

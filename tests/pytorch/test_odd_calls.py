@@ -1,6 +1,7 @@
 """Calls that people do not think of: nothing to compute, odd tensors, TorchScript, state dicts of forks."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -325,7 +326,7 @@ def test_a_call_goes_one_way(index, learning):
         assert entered == ["operator.backward", "arguments.is_plain", "cpu.backward_of", *ON_CPU]
 
 
-def test_a_plain_call_of_what_torch_func_has_left():
+def test_a_plain_call_of_what_torch_func_has_left(monkeypatch):
     """A tensor that leaves torch.func is still wrapped, and looks like any other; it has no address so."""
     left, (value, locations, weights) = [], drawn()
     torch.func.grad(lambda tensor: (left.append(tensor), tensor.sum())[1])(value)
@@ -333,13 +334,15 @@ def test_a_plain_call_of_what_torch_func_has_left():
     assert type(left[0]) is torch.Tensor and is_wrapped(left[0])
     levels = tuple(INDEX[0].flatten().tolist()), tuple(STARTS)
 
-    def forward_of(*call):
-        assert not any(map(is_wrapped, (call[0], *call[3:5])))
-        return cpu.forward_of(*call)
+    def forward_by(plan, value, *samples):
+        assert not any(map(is_wrapped, (value, *samples)))
+        return cpu.forward_of(value, *levels, *samples, None, "default")
 
+    monkeypatch.setattr(operator, "forward_by", forward_by)
+    monkeypatch.setattr(operator, "_is_left_alone", lambda *_: False)  # or the gradients come from a GPU
     learning = locations.requires_grad_()
-    call = left[0], *levels, learning, weights, None, "default"
-    out = operator.recorded(forward_of, *call, plain=True)
+    plan = SimpleNamespace(call=(*levels, None, "default"))
+    out = operator.planned(plan, left[0], learning, weights)
     wanted = ms_deform_attn(value, *INDEX, learning, weights)
     found = [torch.autograd.grad(one.sum(), learning)[0] for one in (out, wanted)]
     assert torch.equal(out, wanted) and torch.equal(*found) and found[0].abs().sum() > 0

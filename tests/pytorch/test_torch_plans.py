@@ -1,6 +1,8 @@
 """What a plan of a call gives to its launches, without a GPU: they are recorded."""
 
+import contextlib
 import ctypes
+import dataclasses
 import gc
 import weakref
 from types import SimpleNamespace
@@ -54,6 +56,7 @@ def launched(monkeypatch):
             if kernel.name == "set_maps":
                 numbers = numbers[0], np.array(numbers[1:], np.uint64).tobytes()
             launches.append((kernel.name, stream, numbers))
+            return (0,)
 
         return run
 
@@ -62,7 +65,12 @@ def launched(monkeypatch):
         launches.append(("encoded", address, kind))
         return np.random.default_rng(address + len(kind)).integers(0, 256, (count, MAP_BYTES), np.uint8)
 
-    monkeypatch.setattr(plans, "ready_launch", ready)
+    def clear(place, size):
+        return lambda stream: launches.append(("clear", stream, size)) or (0,)
+
+    monkeypatch.setattr(plans, "in_context", lambda gpu, steps: lambda stream: [step(stream) for step in steps])
+    monkeypatch.setattr(plans, "launch_step", ready)
+    monkeypatch.setattr(plans, "clear_step", clear)
     monkeypatch.setattr(plans, "encoded_maps", encoded)
     monkeypatch.setattr(plans, "is_capturing", lambda stream: stream == CAPTURED)
     monkeypatch.setattr(plans, "_captured", set())
@@ -71,7 +79,7 @@ def launched(monkeypatch):
 
 
 def plan_of(*bounds):
-    plan = plans.Plan(bounds, "value", "locations", "weights", "out")
+    plan = plans.Plan(PROBLEM, FakeBound.gpu, "value", "locations", "weights", "out").run(bounds)
     plan._device = "cpu"
     return plan
 
@@ -100,7 +108,7 @@ def test_each_call_has_maps_of_its_value(launched):
         name, at, (level, batch, same, gate) = launched[-1]
         assert (name, at, same) == ("window", stream, value) and len(sets) == 3
         assert [target for target, _ in sets] == [level, batch, batch + MOST * MAP_BYTES]
-        assert batch == level + 3 * MAP_BYTES and gate == batch + 18 * MAP_BYTES
+        assert batch == level + 3 * MAP_BYTES and level == gate + MAP_BYTES and level % 64 == 0
         for kind, found in (("level", sets[0][1]), ("batch", sets[1][1] + sets[2][1])):
             wanted = plans.encoded_maps(PROBLEM, value, kind, (2, 2), "none")
             assert found == wanted.tobytes()
@@ -138,34 +146,75 @@ def test_set_maps_on_the_cpu_engine(make):
     assert target.tobytes() == maps.host.tobytes()
 
 
-@pytest.mark.parametrize("wanted", [(True, True, True), (True, False, False), (False, False, True)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_a_backward_launch_gets_its_operands(monkeypatch, wanted, dtype):
-    """What is not computed has no address; the gradient of value is added up in float32."""
-    launches, keys = [], []
+SAMPLES = PROBLEM.batch, PROBLEM.queries, PROBLEM.heads, 3, 2
+
+
+def gradients_of(plan_of, monkeypatch, dtype, wanted, deterministic=False):
+    """(addresses that the plan was called with, gradients) of tensors with the problem's shapes."""
+    launches = []
 
     def plan(stream, *addresses):
         launches.append((stream, addresses))
 
-    def plan_of(device, *key):
-        keys.append(key)
-        return plan
-
-    plan.problem, plan.out_shape = PROBLEM, (2, 5, 64)
-    monkeypatch.setattr(operator, "backward_plan", plan_of)
+    plan.out_shape = PROBLEM.out_shape
     monkeypatch.setattr(operator, "current_stream", lambda device: 7)
-    rows = 2, 5, 2, 3, 2
-    value, locations, weights = torch.rand(2, 27, 2, 32).to(dtype), torch.rand(*rows, 2), torch.rand(rows)
-    given = torch.rand(2, 5, 64).to(dtype)
-    call = given, value, (5, 4, 2, 3, 1, 1), (0, 20, 26), locations, weights, None, "default", *wanted
-    found = operator.backward_on_gpu(*call)
-    of_value, of_samples = wanted[0], wanted[1] or wanted[2]
-    assert keys[0][:3] == (of_value, of_samples, "fp32")
-    ((stream, (*inputs, sums, of_locations, of_weights, scale)),) = launches
-    assert stream == 7 and inputs == [t.data_ptr() for t in (value, locations, weights, given)]
-    assert [bool(address) for address in (sums, of_locations, of_weights, scale)] == [
-        of_value, of_samples, of_samples, False]  # fmt: skip
+    value, locations, weights = torch.rand(6, 27, 2, 32).to(dtype), torch.rand(*SAMPLES, 2), torch.rand(SAMPLES)
+    given = torch.rand(PROBLEM.out_shape)
+    tensors = given, value, locations, weights
+    found = operator.backward_by(lambda *asked: plan_of(*asked) or plan, *tensors, *wanted, deterministic)
+    ((stream, addresses),) = launches
+    assert stream == 7 and addresses[:3] == tuple(t.data_ptr() for t in (value, locations, weights))
     for gradient, tensor, yes in zip(found, (value, locations, weights), wanted, strict=True):
         assert gradient.dtype == tensor.dtype and gradient.shape == (tensor.shape if yes else (0,))
-    if of_value:
-        assert not found[0].any() and (found[0].data_ptr() == sums) == (dtype is torch.float32)
+    return addresses[3:], found
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("wanted", [(True, True, True), (True, False, False), (False, False, True)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_a_backward_launch_gets_its_operands(monkeypatch, wanted, dtype, deterministic):
+    """What is not computed has no address, and is not asked for."""
+    asked = []
+    called = gradients_of(lambda *a: asked.append(a), monkeypatch, dtype, wanted, deterministic)
+    (given, *addresses), found = called
+    of_value, of_samples = wanted[0], wanted[1] or wanted[2]
+    assert asked == [(of_value, of_samples, "fixed" if of_value and deterministic else "fp32")]
+    assert given and [bool(address) for address in addresses[1:]] == [of_samples] * 2
+    assert [a for a, yes in zip(addresses, wanted, strict=True) if yes] == [
+        gradient.data_ptr() for gradient, yes in zip(found, wanted, strict=True) if yes]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype, sums, wanted", [
+    ("float32", "fp32", ["clear 1", "backward 1"]),
+    ("float16", "fp32", ["clear 2", "backward 2", "rounded 2 1"]),
+    ("float32", "fixed", ["clear 2", "largest", "_scale", "backward 2", "rounded 2 1"]),
+])  # fmt: skip
+def test_what_a_backward_plan_launches(launched, monkeypatch, dtype, sums, wanted):
+    """Sums are cleared, then added up; those that are no gradient lie in memory of the call (2) and are rounded
+    into the gradient (1), fixed ones by the scale that was found before."""
+    problem = dataclasses.replace(PROBLEM, constants=Constants(3, 2, 32, dtype))
+    bound = FakeBound("backward", "grad_value", "scale")
+    monkeypatch.setattr(plans, "problem_for", lambda *call: problem)
+    monkeypatch.setattr(plans, "_on", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(plans, "find_gpu", lambda device: SimpleNamespace(**vars(bound.gpu), capability=(9, 0)))
+    monkeypatch.setattr(plans, "require", lambda *_: None)
+    monkeypatch.setattr(plans.gradients, "launches", lambda *_: (bound,))
+    plans.backward_plan.forget()
+    plan = plans.backward_plan(0, True, True, sums)
+    plans.backward_plan.forget()  # nobody else gets this one
+    plan._device = "cpu"
+    plan(9, 1, 2, 3, 4, 5, 6, 7)
+    sizes = {"fp32": 4, "fixed": 8}
+    assert [(name, size) for name, _, size in launched if name == "clear"] == [
+        ("clear", 6 * 27 * 2 * 32 * sizes[sums])]  # fmt: skip
+    assert [name.split(" ")[0] for name in wanted] == [name for name, *_ in launched]
+    arguments = {name: numbers for name, _, numbers in launched if name != "clear"}
+    total, scale = arguments["backward"]
+    assert (total == 5) == (wanted[1] == "backward 1") and bool(scale) == (sums == "fixed")
+    if "rounded" in arguments:
+        assert arguments["rounded"][0] == total and arguments["rounded"][1] == scale
+        assert arguments["rounded"][4] == 5
+    if sums == "fixed":
+        grad_out, _, weights, _, largest = arguments["largest"]
+        assert (grad_out, weights) == (4, 3) and arguments["_scale"][0] == largest
+        assert arguments["_scale"][3] == scale

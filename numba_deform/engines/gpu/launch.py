@@ -145,16 +145,17 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
 
     It calls the driver and nothing else, so it costs the host a few microseconds, and may be captured.
     """
+    return in_context(gpu, [launch_step(gpu, kernel, grid, shared_bytes, block)])
+
+
+def in_context(gpu, steps):
+    """A function ``run(stream)`` that takes the steps in the GPU's context; each is a function of a stream's
+    handle that returns what the driver did."""
     from cuda.bindings import driver
 
-    grid, threads, _ = _configured(kernel, grid, None)
-    _, function = _loaded(gpu, kernel, shared_bytes)
-    function = driver.CUkernel(int(function.handle))
-    driver_call("cuKernelGetFunction", function)  # loads it now: a capture is no time for that
     gpu.device.set_current()
     context = driver_call("cuCtxGetCurrent")
     number, current = int(context), driver.cuCtxGetCurrent
-    start = functools.partial(driver.cuLaunchKernel, function, *grid, *threads, shared_bytes)
 
     def run(stream):
         # A default stream belongs to the current context, which may be another GPU's, or none.
@@ -162,13 +163,34 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
         if is_elsewhere:
             driver_call("cuCtxPushCurrent", context)
         try:
-            if (status := start(stream, block.address, 0))[0]:  # quicker than to compare it
-                check(status)
+            for step in steps:
+                if (status := step(stream))[0]:  # quicker than to compare it
+                    check(status)
         finally:
             if is_elsewhere:
                 driver_call("cuCtxPopCurrent")
 
     return run
+
+
+def launch_step(gpu, kernel, grid, shared_bytes, block):
+    """A step for :func:`in_context`: a launch with what the ArgumentBlock holds."""
+    from cuda.bindings import driver
+
+    grid, threads, _ = _configured(kernel, grid, None)
+    _, function = _loaded(gpu, kernel, shared_bytes)
+    function = driver.CUkernel(int(function.handle))
+    driver_call("cuKernelGetFunction", function)  # loads it now: a capture is no time for that
+    start = functools.partial(driver.cuLaunchKernel, function, *grid, *threads, shared_bytes)
+    return lambda stream: start(stream, block.address, 0)
+
+
+def clear_step(place, size):
+    """A step for :func:`in_context`: ``size`` bytes at the address in ``place``, a ``ctypes.c_uint64``, become
+    0."""
+    from cuda.bindings import driver
+
+    return lambda stream: driver.cuMemsetD8Async(place.value, 0, size, stream)
 
 
 def profile_launch(gpu, run):
