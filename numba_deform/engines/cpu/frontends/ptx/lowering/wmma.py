@@ -1,0 +1,131 @@
+"""wmma: fragments of matrices, loaded, multiplied and stored by a warp. PTX leaves open which lane holds which
+element. Here a fragment is that of one or two products of mma.sync side by side, with which it shares the
+arithmetic. Where a matrix is no higher than wide, these are products of the transposed matrices: then the lane
+that stores an element of D does not load it as one of A, and who leaves out the barrier between has a race."""
+
+import functools
+import re
+
+import numpy as np
+
+from ....async_units import warp_mma
+from ..parser import SIZES, BadPtx
+from ..values import FLOATS, bits_of, mask_of
+from .accesses import words_of
+
+# Shape -> the types of A and B that have it. Those of 4 bits and of one are refused.
+SHAPES = {
+    **dict.fromkeys(("m16n16k16", "m32n8k16", "m8n32k16"), ("f16", "bf16", "s8", "u8")),
+    "m16n16k8": ("tf32",), "m8n8k4": ("f64",),
+}  # fmt: skip
+SUMS = {"f16": ("f32", "f16"), "bf16": ("f32",), "s8": ("s32",), "u8": ("s32",), "tf32": ("f32",), "f64": ("f64",)}
+MOVED = re.compile(r"wmma\.(load\.[abc]|store\.d)\.sync\.aligned\.(row|col)\.(m\d+n\d+k\d+)"
+                   r"(?:\.(global|shared)(?:::cta)?)?\.(\w+)$")  # fmt: skip
+MULTIPLIED = re.compile(r"wmma\.mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.(m\d+n\d+k\d+)(?:\.rn(?=\.f64))?"
+                        r"\.([\w.]+?)(\.satfinite)?$")  # fmt: skip
+
+
+class Fragment:
+    """Of a product's matrix ``role``, "a", "b" or "c": where its elements lie. ``words``: (row, column) of the
+    elements of each of lane 0's registers, of the first product of mma.sync, then of the next; ``by_group`` and
+    ``by_lane`` are added in each group of 4 lanes, and in each lane of it. These are rows and columns of
+    mma.sync's matrix, ``transposed`` or not; the elements of a register follow in a row of it, or a column.
+    ``count``: registers, which hold ``words`` twice or 4 times, for f16."""
+
+    def __init__(self, shape, role, kind):
+        m, n, k = map(int, re.findall(r"\d+", shape))
+        self.shape, self.size, self.transposed = {"a": (m, k), "b": (k, n), "c": (m, n)}[role], SIZES[kind], m <= n
+        rows, columns = (n, m) if self.transposed else (m, n)
+        self.height, part = min(rows, 16), {"a": self.transposed, "b": not self.transposed, "c": 2}[role]
+        places = np.broadcast_arrays(*warp_mma.places_of(8 * self.size, self.height, k)[part])
+        lanes = np.stack([p.reshape(32, -1, max(1, 4 // self.size)) for p in places], -1)
+        self.in_rows, (self.by_group, self.by_lane) = part != 1, ((lanes[n] - lanes[0])[0, 0].tolist() for n in (4, 1))
+        steps = range(0, rows, self.height) if part != 1 else [0], range(0, columns, 8) if part != 0 else [0]
+        self.words = [word for r in steps[0] for c in steps[1] for word in (lanes[0] + [r, c]).tolist()]
+        self.pieces, self.each = len(steps[0]) * len(steps[1]), lanes.shape[1]
+        self.count = 8 if kind == "f16" and role != "c" else len(self.words)
+
+    def piece(self, n, registers):
+        """Those of a fragment's registers that the n-th product of mma.sync takes."""
+        first = self.each * (n if self.pieces > 1 else 0)
+        return registers[first : first + self.each]
+
+
+fragment = functools.cache(Fragment)
+
+
+def do_wmma(values, i):
+    return (_multiply if i.parts[1] == "mma" else _move)(values, i)
+
+
+def _move(values, i):
+    """A load or a store: what all lanes do together is judged first, then each accesses its own elements."""
+    what, layout, shape, space, kind = MOVED.match(i.opcode).groups("")
+    role, is_load, kinds = what[-1].replace("d", "c"), what[0] == "l", SHAPES.get(shape, ())
+    if kind not in (kinds if role != "c" else {s for k in kinds for s in SUMS[k]}):
+        raise BadPtx(i.opcode)
+    (first, second, *stride), held = i.operands, fragment(shape, role, kind)
+    place, names = (second, words_of(first)) if is_load else (first, words_of(second))
+    if len(names) != held.count:
+        raise BadPtx(f"{i.opcode} with {len(names)} registers")
+    start, step, word = values.temporary(), values.temporary(), f"b{8 * max(4, held.size)}"
+    pitch = values.value(stride[0], "u32") if stride else held.shape[layout == "row"]
+    mask = mask_of("u32" if space == "shared" else "u64")
+
+    def offset(element):
+        row, column = element if (layout == "row") != held.transposed else element[::-1]
+        return f"{row} * {step} + {column * held.size}"
+
+    made = [
+        f"{start} = {values.address(place, space)}", f"{step} = {pitch} * {held.size}",
+        f"tile('wmma.{what}', {space!r}, {start}, {step}, {held.count * SIZES[word]})",
+        f"{start} = {start} + (cuda.laneid >> 2) * ({offset(held.by_group)}) + "
+        f"(cuda.laneid & 3) * ({offset(held.by_lane)}) & {mask:#x}",
+    ]  # fmt: skip
+    if held.in_rows == ((layout == "row") != held.transposed):  # a register's elements follow in memory as well
+        parts, size = [elements[:1] for elements in held.words], SIZES[word]
+    else:
+        parts, size = held.words, held.size
+    bits = 8 * size
+    for name, elements in zip(names, parts, strict=False):
+        places = [f"{space!r}, ({start} + {offset(element)} & {mask:#x}), {size}" for element in elements]
+        if is_load:
+            pieces = (f"load({at}, 1, local) << {bits * n}" for n, at in enumerate(places))
+            made.append(values.set(name, word, " | ".join(pieces).replace(" << 0", ""), exact=True))
+        else:
+            pieces = (f"{values.value(name, word)} >> {bits * n} & {(1 << bits) - 1:#x}" for n in range(len(places)))
+            made += [f"store({at}, local, {piece})" for at, piece in zip(places, pieces, strict=True)]
+    more = zip(names[len(parts) :], names * 4, strict=False) if is_load else ()
+    return made + [values.set(name, word, values.value(of, word), exact=True) for name, of in more]
+
+
+def _multiply(values, i):
+    """Products of mma.sync, side by side or one above the other."""
+    shape, words, limit = MULTIPLIED.match(i.opcode).groups()
+    kinds = words.split(".")
+    d, a, b, c = kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])
+    fits = a == b and a in SHAPES.get(shape, ()) and {c, d} <= {*SUMS[a]} and not (limit and d != "s32")
+    if not fits:
+        raise BadPtx(i.opcode)
+    of = [fragment(shape, *pair) for pair in (("c", d), ("a", a), ("b", b), ("c", c))]
+    targets, left, right, sums = map(words_of, i.operands)
+    if [f.count for f in of] != list(map(len, (targets, left, right, sums))):
+        raise BadPtx(f"{i.opcode} of these registers")
+    kind = d if c == d else "f32"  # of the sums; halves become float32, or float32 halves
+    factor, number = "f64" if a == "f64" else "b32", kind if kind in FLOATS else "b32"
+    given = [values.value(r, c if c in FLOATS else "b32") for r in sums]
+    if c != d and c == "f16":
+        given = [f"cvt_f32_f16_{half}({word})" for word in given for half in ("lo", "hi")]
+    factors = [[values.value(r, factor) for r in registers] for registers in (left, right)]
+    (_, of_left, of_right, _), held = of, fragment(shape, "c", kind)
+    results, made, depth = [values.temporary() for _ in held.words], [], of_left.shape[1]
+    for n in range(held.pieces):
+        parts = [of_left.piece(n, factors[0]), of_right.piece(n, factors[1])]
+        parts = [*(parts[::-1] if held.transposed else parts), held.piece(n, given)]
+        texts = ", ".join(f"({', '.join(part)},)" for part in parts)
+        product = f"warp_product({held.height}, {depth}, {(kind, a, b, kind)}, {texts}, {bool(limit)})"
+        made.append(f"{', '.join(held.piece(n, results))}, = {product}")
+    if c != d and d == "f16":
+        results = [f"cvt_rn_f16x2_f32({low}, {high})" for low, high in zip(results[::2], results[1::2], strict=True)]
+    given = zip(targets, results, strict=True)
+    return made + [values.set(target, d if d in FLOATS else "b32", result, True) for target, result in given]
