@@ -21,7 +21,7 @@ SHAPES = {
 SUMS = {"f16": ("f32", "f16"), "bf16": ("f32",), "s8": ("s32",), "u8": ("s32",), "tf32": ("f32",), "f64": ("f64",)}
 MOVED = re.compile(r"wmma\.(load\.[abc]|store\.d)\.sync\.aligned\.(row|col)\.(m\d+n\d+k\d+)"
                    r"(?:\.(global|shared)(?:::cta)?)?\.(\w+)$")  # fmt: skip
-MULTIPLIED = re.compile(r"wmma\.mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.(m\d+n\d+k\d+)(?:\.rn(?=\.f64))?"
+MULTIPLIED = re.compile(r"wmma\.mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.(m\d+n\d+k\d+)"
                         r"\.([\w.]+?)(\.satfinite)?$")  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def _move(values, i):
 def _multiply(values, i):
     """Products of mma.sync, side by side or one above the other."""
     shape, words, limit = MULTIPLIED.match(i.opcode).groups()
-    kinds = words.split(".")
+    kinds = [k for k in words.split(".") if k != "rn" or "f64" not in words]
     d, a, b, c = kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])
     fits = a == b and a in SHAPES.get(shape, ()) and {c, d} <= {*SUMS[a]} and not (limit and d != "s32")
     if not fits:

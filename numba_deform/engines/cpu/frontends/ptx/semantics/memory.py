@@ -74,8 +74,9 @@ def tile(what, space, address, stride, size):
     bytes are enough, as CUDA's guide says: PTX's own default for rows of 8 halves is 16."""
     thread, verb = cpu(), "reads" if "load" in what else "writes"
     given = converged(thread, what, (address, stride), lambda given: given)
-    if other := next((lane for lane, tile in given.items() if tile != given[thread.lane]), None):
-        told = f"{what} with an address or a stride that is not lane {other}'s"
+    others = [lane for lane, tile in given.items() if tile != given[thread.lane]]
+    if others:
+        told = f"{what} with an address or a stride that is not lane {others[0]}'s"
         raise thread.fault(faults.WarpDivergence, told, rule="All lanes give the same ones (PTX 9.7.14).")
     if _is_local(space, address):
         raise thread.fault(faults.OutOfRange, f"{what} of local memory, which no other lane has")
