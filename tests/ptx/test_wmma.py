@@ -14,9 +14,9 @@ MODULE = nd.from_ptx((KERNELS / "wmma.ptx").read_text())
 LINES = (KERNELS / "wmma.cu").read_text().splitlines()
 
 # --- numbers ----------------------------------------------------------------------------------------------
-DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f32": np.float32, "f64": np.float64,
-          "s8": np.int8, "u8": np.uint8, "s32": np.int32}  # fmt: skip
-# Type -> (registers of a, of b, of each shape; of 32 bits, or 64 for f64), the types of c and d.
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f32": np.float32,
+          "f64": np.float64, "s8": np.int8, "u8": np.uint8, "s32": np.int32}  # fmt: skip
+# Type -> (registers of a and of b for each shape, the types of d and c), as PTX ISA 9.7.14 lists them.
 SQUARE, HIGH, WIDE = "m16n16k16", "m32n8k16", "m8n32k16"
 HALVES = [("f32", "f32"), ("f16", "f16"), ("f32", "f16"), ("f16", "f32")]
 REGISTERS = {
@@ -29,21 +29,20 @@ REGISTERS = {
 }
 CASES = [(kind, shape) for kind, (shapes, _) in REGISTERS.items() for shape in shapes]
 SUMS = {"f32": 8, "f16": 4, "s32": 8, "f64": 2}
-PAD = 16  # elements at the end of each row in memory, and rows' worth of them around a tile
+PAD = 16  # elements at the end of each row in memory
 
 
-def text(kind, shape, d, c, layouts, strides, end="", add=""):
-    """A kernel of one tile. ``layouts`` and ``strides``: of a, b, c, d; ``add``: statements before the product."""
-    counts = [*REGISTERS[kind][0][shape], SUMS[c], SUMS[d]]
-    types = [{"f32": "f32", "f64": "f64"}.get(t, "b32") for t in (kind, kind, c, d)]
-    types = [t if n > 1 or kind == "f64" else "b32" for n, t in enumerate(types)]
-    regs = [f"{{{', '.join(f'{name}{n}' for n in range(count))}}}" for name, count in zip("abcd", counts, strict=True)]
+def text(kind, shape, d, c, layouts, strides, end=""):
+    """A kernel of one tile. ``layouts`` and ``strides``: of a, b, c, d; ``end``: of the product's name."""
+    types, counts = (kind, kind, c, d), (*REGISTERS[kind][0][shape], SUMS[c], SUMS[d])
+    each = [t if t in ("f32", "f64") else "b32" for t in types]
+    registers = "\n".join(f".reg .{t} {x}<{n}>;" for x, t, n in zip("abcd", each, counts, strict=True))
+    a, b, sums, out = (f"{{{', '.join(f'{x}{n}' for n in range(count))}}}"
+                       for x, count in zip("abcd", counts, strict=True))  # fmt: skip
     kinds = f"{d}.{c}" if kind == "f16" else f"{d}.{kind}.{kind}.{c}"
-    loads = "\n".join(
-        f"wmma.load.{name}.sync.aligned.{layout}.{shape}{space}.{t} {reg}, [p{name}]{stride};"
-        for name, layout, space, t, reg, stride in zip("abc", layouts, (".global", "", ".global"), (kind, kind, c),
-                                                       regs, strides, strict=False))  # fmt: skip
-    registers = "\n".join(f".reg .{t} {x}<{n}>;" for x, t, n in zip("abcd", types, counts, strict=True))
+    given = zip("abc", layouts, (".global", "", ".global"), types, (a, b, sums), strides, strict=False)
+    loads = "\n".join(f"wmma.load.{x}.sync.aligned.{layout}.{shape}{space}.{t} {names}, [p{x}]{stride};"
+                      for x, layout, space, t, names, stride in given)  # fmt: skip
     params = "\n".join(f"ld.param.u64 p{x}, [{x}];" for x in "abcd")
     return f""".version 8.3
 .target sm_90a
@@ -54,16 +53,15 @@ def text(kind, shape, d, c, layouts, strides, end="", add=""):
 {registers}
 {params}
 {loads}
-{add}
-wmma.mma.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}.{kinds}{end} {regs[3]}, {regs[0]}, {regs[1]}, {regs[2]};
-wmma.store.d.sync.aligned.{layouts[3]}.{shape}.global.{d} [pd], {regs[3]}{strides[3]};
+wmma.mma.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}.{kinds}{end} {out}, {a}, {b}, {sums};
+wmma.store.d.sync.aligned.{layouts[3]}.{shape}.global.{d} [pd], {out}{strides[3]};
 ret;
 }}
 """
 
 
 def in_memory(matrix, layout, pad, around):
-    """The bytes of a matrix in a layout, ``pad`` elements behind each row or column of it; around them, a value."""
+    """A matrix in a layout, with ``pad`` elements of the value ``around`` behind each row or column of it."""
     rows = matrix if layout == "row" else matrix.T
     whole = np.full((rows.shape[0], rows.shape[1] + pad), around, matrix.dtype)
     whole[:, : rows.shape[1]] = rows
@@ -100,8 +98,8 @@ def test_numbers(kind, shape):
         around = 77 if kind in ("s8", "u8") else np.nan
         memory = [in_memory(x, layout, PAD, around if n < 2 else 77)
                   for n, (x, layout) in enumerate(zip((a, b, old, out), layouts, strict=True))]  # fmt: skip
-        made = text(kind, shape, d, c, layouts, [f", {x.shape[1]}" for x in memory],
-                    ".rn" if kind == "f64" and number % 2 else "")
+        end = ".rn" if kind == "f64" and number % 2 else ""
+        made = text(kind, shape, d, c, layouts, [f", {x.shape[1]}" for x in memory], end)
         run(nd.from_ptx(made)["k"], memory, compiled=number % 4 == 0 and kind != "f64")
         want = in_memory(product(a, b, old, d), layouts[3], PAD, 77)
         assert np.array_equal(memory[3], want), (d, c, layouts)

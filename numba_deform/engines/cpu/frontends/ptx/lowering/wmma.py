@@ -10,7 +10,7 @@ import numpy as np
 
 from ....async_units import warp_mma
 from ..parser import SIZES, BadPtx
-from ..values import FLOATS, bits_of, mask_of
+from ..values import FLOATS, mask_of
 from .accesses import words_of
 
 # Shape -> the types of A and B that have it. Those of 4 bits and of one are refused.
@@ -18,7 +18,7 @@ SHAPES = {
     **dict.fromkeys(("m16n16k16", "m32n8k16", "m8n32k16"), ("f16", "bf16", "s8", "u8")),
     "m16n16k8": ("tf32",), "m8n8k4": ("f64",),
 }  # fmt: skip
-SUMS = {"f16": ("f32", "f16"), "bf16": ("f32",), "s8": ("s32",), "u8": ("s32",), "tf32": ("f32",), "f64": ("f64",)}
+SUMS = {"f16": {"f32", "f16"}, "bf16": {"f32"}, "tf32": {"f32"}, "s8": {"s32"}, "u8": {"s32"}, "f64": {"f64"}}
 MOVED = re.compile(r"wmma\.(load\.[abc]|store\.d)\.sync\.aligned\.(row|col)\.(m\d+n\d+k\d+)"
                    r"(?:\.(global|shared)(?:::cta)?)?\.(\w+)$")  # fmt: skip
 MULTIPLIED = re.compile(r"wmma\.mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.(m\d+n\d+k\d+)"
@@ -34,15 +34,17 @@ class Fragment:
 
     def __init__(self, shape, role, kind):
         m, n, k = map(int, re.findall(r"\d+", shape))
-        self.shape, self.size, self.transposed = {"a": (m, k), "b": (k, n), "c": (m, n)}[role], SIZES[kind], m <= n
+        self.shape, self.size = {"a": (m, k), "b": (k, n), "c": (m, n)}[role], SIZES[kind]
+        self.transposed = m <= n
         rows, columns = (n, m) if self.transposed else (m, n)
         self.height, part = min(rows, 16), {"a": self.transposed, "b": not self.transposed, "c": 2}[role]
         places = np.broadcast_arrays(*warp_mma.places_of(8 * self.size, self.height, k)[part])
         lanes = np.stack([p.reshape(32, -1, max(1, 4 // self.size)) for p in places], -1)
-        self.in_rows, (self.by_group, self.by_lane) = part != 1, ((lanes[n] - lanes[0])[0, 0].tolist() for n in (4, 1))
-        steps = range(0, rows, self.height) if part != 1 else [0], range(0, columns, 8) if part != 0 else [0]
-        self.words = [word for r in steps[0] for c in steps[1] for word in (lanes[0] + [r, c]).tolist()]
-        self.pieces, self.each = len(steps[0]) * len(steps[1]), lanes.shape[1]
+        self.by_group, self.by_lane = ((lanes[lane] - lanes[0])[0, 0].tolist() for lane in (4, 1))
+        down = range(0, rows, self.height) if part != 1 else [0]
+        right = range(0, columns, 8) if part != 0 else [0]
+        self.words = [word for r in down for c in right for word in (lanes[0] + [r, c]).tolist()]
+        self.pieces, self.each, self.in_rows = len(down) * len(right), lanes.shape[1], part != 1
         self.count = 8 if kind == "f16" and role != "c" else len(self.words)
 
     def piece(self, n, registers):
@@ -93,39 +95,39 @@ def _move(values, i):
             pieces = (f"load({at}, 1, local) << {bits * n}" for n, at in enumerate(places))
             made.append(values.set(name, word, " | ".join(pieces).replace(" << 0", ""), exact=True))
         else:
-            pieces = (f"{values.value(name, word)} >> {bits * n} & {(1 << bits) - 1:#x}" for n in range(len(places)))
-            made += [f"store({at}, local, {piece})" for at, piece in zip(places, pieces, strict=True)]
-    more = zip(names[len(parts) :], names * 4, strict=False) if is_load else ()
+            whole, ones = values.value(name, word), (1 << bits) - 1
+            pieces = [f" >> {bits * n} & {ones:#x}" for n in range(len(places))] if places[1:] else [""]
+            made += [f"store({at}, local, {whole}{piece})" for at, piece in zip(places, pieces, strict=True)]
+    more = zip(names[len(parts) :], names, strict=False) if is_load else ()
     return made + [values.set(name, word, values.value(of, word), exact=True) for name, of in more]
 
 
 def _multiply(values, i):
     """Products of mma.sync, side by side or one above the other."""
     shape, words, limit = MULTIPLIED.match(i.opcode).groups()
-    kinds = [k for k in words.split(".") if k != "rn" or "f64" not in words]
-    d, a, b, c = kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])
-    fits = a == b and a in SHAPES.get(shape, ()) and {c, d} <= {*SUMS[a]} and not (limit and d != "s32")
-    if not fits:
+    kinds = [kind for kind in words.split(".") if kind != "rn" or "f64" not in words]
+    d, a, b, c = kinds if len(kinds) != 2 else (kinds[0], "f16", "f16", kinds[1])
+    if a != b or a not in SHAPES.get(shape, ()) or {c, d} - SUMS[a] or limit and d != "s32":
         raise BadPtx(i.opcode)
-    of = [fragment(shape, *pair) for pair in (("c", d), ("a", a), ("b", b), ("c", c))]
+    of_d, of_a, of_b, of_c = (fragment(shape, *pair) for pair in (("c", d), ("a", a), ("b", b), ("c", c)))
     targets, left, right, sums = map(words_of, i.operands)
-    if [f.count for f in of] != list(map(len, (targets, left, right, sums))):
+    if [of_d.count, of_a.count, of_b.count, of_c.count] != [len(x) for x in (targets, left, right, sums)]:
         raise BadPtx(f"{i.opcode} of these registers")
-    kind = d if c == d else "f32"  # of the sums; halves become float32, or float32 halves
-    factor, number = "f64" if a == "f64" else "b32", kind if kind in FLOATS else "b32"
-    given = [values.value(r, c if c in FLOATS else "b32") for r in sums]
-    if c != d and c == "f16":
-        given = [f"cvt_f32_f16_{half}({word})" for word in given for half in ("lo", "hi")]
-    factors = [[values.value(r, factor) for r in registers] for registers in (left, right)]
-    (_, of_left, of_right, _), held = of, fragment(shape, "c", kind)
-    results, made, depth = [values.temporary() for _ in held.words], [], of_left.shape[1]
+    left, right = ([values.value(r, "f64" if a == "f64" else "b32") for r in names] for names in (left, right))
+    sums = [values.value(r, c if c in FLOATS else "b32") for r in sums]
+    kind = c if c == d else "f32"  # of the sums: halves are added as float32, and float32 becomes halves
+    if kind != c:
+        sums = [f"cvt_f32_f16_{half}({word})" for word in sums for half in ("lo", "hi")]
+    held, made = fragment(shape, "c", kind), []
+    results = [values.temporary() for _ in held.words]
     for n in range(held.pieces):
-        parts = [of_left.piece(n, factors[0]), of_right.piece(n, factors[1])]
-        parts = [*(parts[::-1] if held.transposed else parts), held.piece(n, given)]
-        texts = ", ".join(f"({', '.join(part)},)" for part in parts)
-        product = f"warp_product({held.height}, {depth}, {(kind, a, b, kind)}, {texts}, {bool(limit)})"
-        made.append(f"{', '.join(held.piece(n, results))}, = {product}")
-    if c != d and d == "f16":
-        results = [f"cvt_rn_f16x2_f32({low}, {high})" for low, high in zip(results[::2], results[1::2], strict=True)]
-    given = zip(targets, results, strict=True)
-    return made + [values.set(target, d if d in FLOATS else "b32", result, True) for target, result in given]
+        factors = [of_a.piece(n, left), of_b.piece(n, right)]
+        parts = [*(factors[::-1] if held.transposed else factors), held.piece(n, sums)]
+        given = ", ".join(f"({', '.join(part)},)" for part in parts)
+        form = f"{held.height}, {of_a.shape[1]}, {(kind, a, b, kind)}"
+        made.append(f"{', '.join(held.piece(n, results))}, = warp_product({form}, {given}, {bool(limit)})")
+    if kind != d:
+        pairs = zip(results[::2], results[1::2], strict=True)
+        results = [f"cvt_rn_f16x2_f32({low}, {high})" for low, high in pairs]
+    taken = zip(targets, results, strict=True)
+    return made + [values.set(target, d if d in FLOATS else "b32", result, True) for target, result in taken]
