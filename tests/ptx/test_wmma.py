@@ -165,6 +165,14 @@ def test_chained_and_bias(compiled):
     assert np.array_equal(d, x @ y + row)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_each_element_of_a_fragment_is_one_of_the_tile(compiled):
+    """Fragments of halves have 16 elements in each thread, more than the tile has: some stand there again."""
+    d = np.zeros((16, 32), np.float32)
+    nd.simulate(MODULE["elements"], 1, 32, [tile(0) * 0 + 1, tile(1) * 0 + 2, d], compiled=compiled)
+    assert (d == 3).all()
+
+
 # Kernel -> (its fault, what the report says, threads)
 WRONG = {
     "chained_wrong": (faults.DataRace, "between", 32),
@@ -201,7 +209,7 @@ def test_a_tile_in_local_memory():
 
 
 def test_all_kernels_are_tried():
-    assert {*MODULE} == {*WRONG, "tiled", "chained", "bias"}
+    assert {*MODULE} == {*WRONG, "tiled", "chained", "bias", "elements"}
 
 
 @pytest.mark.parametrize("opcode, registers", [

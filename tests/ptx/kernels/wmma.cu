@@ -78,6 +78,16 @@ extern "C" __global__ void bias(const half *a, const half *b, const float *row, 
     store_matrix_sync(d, sums, 16, mem_row_major);
 }
 
+// What a thread finds in its part of a tile: all elements of a fragment are elements of the tile.
+extern "C" __global__ void elements(const half *a, const half *b, float *d)
+{
+    A of_a;
+    fragment<matrix_b, 32, 8, 16, half, col_major> narrow;
+    load_matrix_sync(of_a, a, 16);
+    load_matrix_sync(narrow, b, 16);
+    for (int i = 0; i < of_a.num_elements; i++) d[32 * i + threadIdx.x] = float(of_a.x[i]) + float(narrow.x[i]);
+}
+
 // Of 2 warps, the second writes what the first loads.
 extern "C" __global__ void race_wrong(const half *a, const half *b, float *d)
 {
