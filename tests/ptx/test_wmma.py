@@ -5,6 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
+from generated import HIGH, SQUARE, WIDE, WMMA, wmma_text
 from stored import KERNELS
 
 import numba_deform as nd
@@ -16,48 +17,7 @@ LINES = (KERNELS / "wmma.cu").read_text().splitlines()
 # --- numbers ----------------------------------------------------------------------------------------------
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f32": np.float32,
           "f64": np.float64, "s8": np.int8, "u8": np.uint8, "s32": np.int32}  # fmt: skip
-# Type -> (registers of a and of b for each shape, the types of d and c), as PTX ISA 9.7.14 lists them.
-SQUARE, HIGH, WIDE = "m16n16k16", "m32n8k16", "m8n32k16"
-HALVES = [("f32", "f32"), ("f16", "f16"), ("f32", "f16"), ("f16", "f32")]
-REGISTERS = {
-    "f16": ({SQUARE: (8, 8), HIGH: (8, 8), WIDE: (8, 8)}, HALVES),
-    "bf16": ({SQUARE: (4, 4), HIGH: (8, 2), WIDE: (2, 8)}, [("f32", "f32")]),
-    "s8": ({SQUARE: (2, 2), HIGH: (4, 1), WIDE: (1, 4)}, [("s32", "s32")]),
-    "u8": ({SQUARE: (2, 2), HIGH: (4, 1), WIDE: (1, 4)}, [("s32", "s32")]),
-    "tf32": ({"m16n16k8": (4, 4)}, [("f32", "f32")]),
-    "f64": ({"m8n8k4": (1, 1)}, [("f64", "f64")]),
-}
-CASES = [(kind, shape) for kind, (shapes, _) in REGISTERS.items() for shape in shapes]
-SUMS = {"f32": 8, "f16": 4, "s32": 8, "f64": 2}
 PAD = 16  # elements at the end of each row in memory
-
-
-def text(kind, shape, d, c, layouts, strides, end=""):
-    """A kernel of one tile. ``layouts`` and ``strides``: of a, b, c, d; ``end``: of the product's name."""
-    types, counts = (kind, kind, c, d), (*REGISTERS[kind][0][shape], SUMS[c], SUMS[d])
-    each = [t if t in ("f32", "f64") else "b32" for t in types]
-    registers = "\n".join(f".reg .{t} {x}<{n}>;" for x, t, n in zip("abcd", each, counts, strict=True))
-    a, b, sums, out = (f"{{{', '.join(f'{x}{n}' for n in range(count))}}}"
-                       for x, count in zip("abcd", counts, strict=True))  # fmt: skip
-    kinds = f"{d}.{c}" if kind == "f16" else f"{d}.{kind}.{kind}.{c}"
-    given = zip("abc", layouts, (".global", "", ".global"), types, (a, b, sums), strides, strict=False)
-    loads = "\n".join(f"wmma.load.{x}.sync.aligned.{layout}.{shape}{space}.{t} {names}, [p{x}]{stride};"
-                      for x, layout, space, t, names, stride in given)  # fmt: skip
-    params = "\n".join(f"ld.param.u64 p{x}, [{x}];" for x in "abcd")
-    return f""".version 8.3
-.target sm_90a
-.address_size 64
-.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d)
-{{
-.reg .b64 p<2>, pa, pb, pc, pd;
-{registers}
-{params}
-{loads}
-wmma.mma.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}.{kinds}{end} {out}, {a}, {b}, {sums};
-wmma.store.d.sync.aligned.{layouts[3]}.{shape}.global.{d} [pd], {out}{strides[3]};
-ret;
-}}
-"""
 
 
 def in_memory(matrix, layout, pad, around):
@@ -87,22 +47,39 @@ def run(kernel, given, compiled, **more):
     return nd.simulate(kernel, 1, 32, arrays, compiled=compiled, **more)
 
 
-@pytest.mark.parametrize("kind, shape", CASES)
-def test_numbers(kind, shape):
+@pytest.mark.parametrize("kind, shape, d, c", WMMA)
+def test_numbers(kind, shape, d, c):
     """All layouts, each matrix a part of a larger one, of which the rest is neither read nor written."""
-    number = 0
-    for (d, c), layouts in itertools.product(REGISTERS[kind][1], itertools.product(("row", "col"), repeat=3)):
+    for number, layouts in enumerate(itertools.product(("row", "col"), repeat=3)):
         a, b, old = operands(kind, shape, c, number)
-        layouts, number = (*layouts, layouts[2]), number + 1
-        out = np.zeros(old.shape, DTYPES[d])
-        around = 77 if kind in ("s8", "u8") else np.nan
-        memory = [in_memory(x, layout, PAD, around if n < 2 else 77)
-                  for n, (x, layout) in enumerate(zip((a, b, old, out), layouts, strict=True))]  # fmt: skip
+        out, layouts = np.zeros(old.shape, DTYPES[d]), (*layouts, layouts[2])
+        around = [77 if kind in ("s8", "u8") else np.nan] * 2 + [77] * 2
+        memory = [in_memory(x, layout, PAD, value)
+                  for x, layout, value in zip((a, b, old, out), layouts, around, strict=True)]  # fmt: skip
         end = ".rn" if kind == "f64" and number % 2 else ""
-        made = text(kind, shape, d, c, layouts, [f", {x.shape[1]}" for x in memory], end)
-        run(nd.from_ptx(made)["k"], memory, compiled=number % 4 == 0 and kind != "f64")
+        made = wmma_text(kind, shape, d, c, layouts, [f", {x.shape[1]}" for x in memory], end)
+        run(nd.from_ptx(made)["k"], memory, compiled=number % 4 == 1 and kind != "f64")
         want = in_memory(product(a, b, old, d), layouts[3], PAD, 77)
-        assert np.array_equal(memory[3], want), (d, c, layouts)
+        assert np.array_equal(memory[3], want), layouts
+
+
+@pytest.mark.parametrize("shape, products", [
+    (SQUARE, ["{d0, d1, d2, d3}, {a0, a1, a2, a3}, {b0, b1}, {c0, c1, c2, c3}",
+              "{d4, d5, d6, d7}, {a0, a1, a2, a3}, {b2, b3}, {c4, c5, c6, c7}"]),
+    (HIGH, ["{d0, d1, d2, d3}, {a0, a1, a2, a3}, {b0, b1}, {c0, c1, c2, c3}",
+            "{d4, d5, d6, d7}, {a4, a5, a6, a7}, {b0, b1}, {c4, c5, c6, c7}"]),
+    (WIDE, ["{d0, d1, d2, d3}, {b0, b1, b2, b3}, {a0, a1}, {c0, c1, c2, c3}",
+            "{d4, d5, d6, d7}, {b4, b5, b6, b7}, {a0, a1}, {c4, c5, c6, c7}"]),
+])  # fmt: skip
+def test_registers_are_those_of_mma(shape, products):
+    """As ptxas has them for sm_90a: SASS of wmma.mma is HMMA of these registers."""
+    made = wmma_text("f16", shape, "f32", "f32", ["row", "col"] * 2, [""] * 4)
+    before, after = made.split("wmma.mma")
+    products = "".join(f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {p};\n" for p in products)
+    a, b, c = operands("f16", shape, "f32", 0)
+    memory = [np.ascontiguousarray(x) for x in (a, b.T, c, np.zeros(c.T.shape, c.dtype))]
+    run(nd.from_ptx(before + products + after.partition(";")[2])["k"], memory, False)
+    assert np.array_equal(memory[3], product(a, b, c, "f32").T)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -111,7 +88,7 @@ def test_without_a_stride_rows_follow_each_other(layouts, compiled):
     for shape in (HIGH, WIDE):
         a, b, c = operands("f16", shape, "f32", 1)
         memory = [in_memory(x, layout, 0, 0) for x, layout in zip((a, b, c, c), layouts, strict=True)]
-        run(nd.from_ptx(text("f16", shape, "f32", "f32", layouts, [""] * 4))["k"], memory, compiled)
+        run(nd.from_ptx(wmma_text("f16", shape, "f32", "f32", layouts, [""] * 4))["k"], memory, compiled)
         assert np.array_equal(memory[3], in_memory(product(a, b, c, "f32"), layouts[3], 0, 0))
 
 
@@ -125,7 +102,7 @@ def test_sums_of_integers_stay_at_the_limits_or_wrap(kind, low, high, compiled):
     c = np.where(exact < 0, -most, most - 100).astype(np.int32)
     for end, want in ((".satfinite", np.clip(exact + c, -most - 1, most)), ("", exact + c)):
         memory = [a, b, c, np.zeros_like(c)]
-        run(nd.from_ptx(text(kind, SQUARE, "s32", "s32", layouts, [""] * 4, end))["k"], memory, compiled)
+        run(nd.from_ptx(wmma_text(kind, SQUARE, "s32", "s32", layouts, [""] * 4, end))["k"], memory, compiled)
         assert np.array_equal(memory[3], want.astype(np.int32)), end
 
 
@@ -135,7 +112,7 @@ def test_sums_of_halves_are_rounded_once():
     a, b, c = (rng.standard_normal((16, 16)).astype(np.float16) for _ in range(3))
     for d, most in (("f16", 2.0**-11), ("f32", 2.0**-20)):
         memory, layouts = [a, b.T.copy(), c, np.zeros((16, 16), DTYPES[d])], ("row", "col", "row", "row")
-        run(nd.from_ptx(text("f16", SQUARE, d, "f16", layouts, [""] * 4))["k"], memory, False)
+        run(nd.from_ptx(wmma_text("f16", SQUARE, d, "f16", layouts, [""] * 4))["k"], memory, False)
         exact = a.astype(float) @ b.astype(float) + c
         assert (abs(memory[3] - exact) <= most * np.maximum(abs(exact), 1) + 2.0**-20 * 16).all(), d
 
@@ -201,8 +178,8 @@ def test_wrong(name, compiled):
 
 
 def test_a_tile_in_local_memory():
-    made = text("f16", SQUARE, "f16", "f16", ["row"] * 4, [""] * 4)
-    made = made.replace(".reg .b64 p<2>", ".local .align 32 .b8 own[512];\n.reg .b64 p<2>")
+    made = wmma_text("f16", SQUARE, "f16", "f16", ["row"] * 4, [""] * 4)
+    made = made.replace(".reg .b64", ".local .align 32 .b8 own[512];\n.reg .b64", 1)
     made = made.replace("ld.param.u64 pb, [b];", "mov.u64 pb, own;\ncvta.local.u64 pb, pb;")
     with pytest.raises(faults.OutOfRange, match="wmma.load.b of local memory"):
         run(nd.from_ptx(made)["k"], [tile(0)] * 4, False)
@@ -225,7 +202,7 @@ def test_all_kernels_are_tried():
     ("wmma.mma.sync.aligned.row.col.m8n8k4.rz.f64.f64.f64.f64", "{a0, a1}, {a2}, {a3}, {a0, a1}"),
 ])  # fmt: skip
 def test_what_is_refused(opcode, registers):
-    before, _, after = text("f16", SQUARE, "f16", "f16", ["row"] * 4, [""] * 4).partition("wmma.load.a")
+    before, _, after = wmma_text("f16", SQUARE, "f16", "f16", ["row"] * 4, [""] * 4).partition("wmma.load.a")
     body = f"{before}{opcode} {registers};\n{after.partition(';')[2]}"
     with pytest.raises(ValueError, match="is not known to the engine") as refused:
         nd.from_ptx(body)["k"]

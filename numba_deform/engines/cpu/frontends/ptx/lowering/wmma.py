@@ -1,7 +1,6 @@
 """wmma: fragments of matrices, loaded, multiplied and stored by a warp. PTX leaves open which lane holds which
 element. Here a fragment is that of one or two products of mma.sync side by side, with which it shares the
-arithmetic. Where a matrix is no higher than wide, these are products of the transposed matrices: then the lane
-that stores an element of D does not load it as one of A, and who leaves out the barrier between has a race."""
+arithmetic: ptxas makes the same of it for sm_90a, with the same registers, and some programs know."""
 
 import functools
 import re
@@ -35,7 +34,7 @@ class Fragment:
     def __init__(self, shape, role, kind):
         m, n, k = map(int, re.findall(r"\d+", shape))
         self.shape, self.size = {"a": (m, k), "b": (k, n), "c": (m, n)}[role], SIZES[kind]
-        self.transposed = m <= n
+        self.transposed = m < n
         rows, columns = (n, m) if self.transposed else (m, n)
         self.height, part = min(rows, 16), {"a": self.transposed, "b": not self.transposed, "c": 2}[role]
         places = np.broadcast_arrays(*warp_mma.places_of(8 * self.size, self.height, k)[part])
@@ -72,25 +71,31 @@ def _move(values, i):
         raise BadPtx(f"{i.opcode} with {len(names)} registers")
     start, step, word = values.temporary(), values.temporary(), f"b{8 * max(4, held.size)}"
     pitch = values.value(stride[0], "u32") if stride else held.shape[layout == "row"]
-    mask = mask_of("u32" if space == "shared" else "u64")
+    mask = f"{mask_of('u32' if space == 'shared' else 'u64'):#x}"
 
     def offset(element):
         row, column = element if (layout == "row") != held.transposed else element[::-1]
         return f"{row} * {step} + {column * held.size}"
 
+    def first_of(lane):
+        in_group = f"({lane} & 3) * ({offset(held.by_lane)})"
+        return f"{start} + ({lane} >> 2) * ({offset(held.by_group)}) + {in_group} & {mask}"
+
     made = [
         f"{start} = {values.address(place, space)}", f"{step} = {pitch} * {held.size}",
         f"tile('wmma.{what}', {space!r}, {start}, {step}, {held.count * SIZES[word]})",
-        f"{start} = {start} + (cuda.laneid >> 2) * ({offset(held.by_group)}) + "
-        f"(cuda.laneid & 3) * ({offset(held.by_lane)}) & {mask:#x}",
     ]  # fmt: skip
+    if role != "c":  # Lanes may hold other elements: who stores one as D's needs a barrier before it is A's.
+        other = first_of("(cuda.laneid ^ 1)")
+        made.append(f"{values.temporary()} = load({space!r}, {other}, {held.size}, 1, local)")
+    made.append(f"{start} = {first_of('cuda.laneid')}")
     if held.in_rows == ((layout == "row") != held.transposed):  # a register's elements follow in memory as well
         parts, size = [elements[:1] for elements in held.words], SIZES[word]
     else:
         parts, size = held.words, held.size
     bits = 8 * size
     for name, elements in zip(names, parts, strict=False):
-        places = [f"{space!r}, ({start} + {offset(element)} & {mask:#x}), {size}" for element in elements]
+        places = [f"{space!r}, ({start} + {offset(element)} & {mask}), {size}" for element in elements]
         if is_load:
             pieces = (f"load({at}, 1, local) << {bits * n}" for n, at in enumerate(places))
             made.append(values.set(name, word, " | ".join(pieces).replace(" << 0", ""), exact=True))
