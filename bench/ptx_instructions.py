@@ -31,7 +31,7 @@ JUDGED = {  # by the first word: what is judged, besides that operands are defin
     "movmatrix": "that the whole warp comes", "wgmma": "descriptors, proxies, races, whose the registers are",
     "mma": "that the whole warp comes", "setmaxnreg": "counts, the block's registers",
     "clusterlaunchcontrol": "place, proxies, bytes, answers that say no (by PTX's text)",
-    "wmma": "that the whole warp comes",
+    "wmma": "that the whole warp comes, with one tile; place, alignment, races",
     "tcgen05": "allocation, lanes, what is in flight, descriptors, proxies (by PTX's text)",
     "trap": "a fault, at its line",
     "call": "an assertion is a fault, vprintf prints", "nanosleep": "whether anybody can go on",

@@ -16,6 +16,18 @@ WGMMA = [
     ("f16", "e5m2", "e4m3", 128), ("f32", "e4m3", "e5m2", 24), ("s32", "s8", "s8", 64), ("s32", "u8", "s8", 32),
     ("s32", "u8", "u8", 256), ("s32", "s8", "u8", 8),
 ]  # fmt: skip
+# Type of a and b -> (registers of a and of b for each shape, types of d and c), as PTX ISA 9.7.14 lists them.
+SQUARE, HIGH, WIDE = "m16n16k16", "m32n8k16", "m8n32k16"
+WMMA_FORMS = {
+    "f16": ({SQUARE: (8, 8), HIGH: (8, 8), WIDE: (8, 8)}, ["f32 f32", "f16 f16", "f32 f16", "f16 f32"]),
+    "bf16": ({SQUARE: (4, 4), HIGH: (8, 2), WIDE: (2, 8)}, ["f32 f32"]),
+    "s8": ({SQUARE: (2, 2), HIGH: (4, 1), WIDE: (1, 4)}, ["s32 s32"]),
+    "u8": ({SQUARE: (2, 2), HIGH: (4, 1), WIDE: (1, 4)}, ["s32 s32"]),
+    "tf32": ({"m16n16k8": (4, 4)}, ["f32 f32"]),
+    "f64": ({"m8n8k4": (1, 1)}, ["f64 f64"]),
+}  # fmt: skip
+WMMA = [(kind, shape, *sums.split()) for kind, (shapes, types) in WMMA_FORMS.items() for shape in shapes
+        for sums in types]  # fmt: skip
 
 
 def registers(name, count):
@@ -114,3 +126,28 @@ def wgmma_expected(d, a, b, sums, adds=True, signs=(1, 1)):
     total = signs[0] * a.astype(wide) @ (signs[1] * b.astype(wide).T)
     total = total + sums.astype(wide) if adds else total
     return (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32) if d == "s32" else total.astype(SUMS[d])
+
+
+def wmma_text(kind, shape, d, c, layouts, strides, end=""):
+    """A product of one warp: matrices a, b and c are loaded, and d is stored, which are the parameters.
+    ``layouts`` and ``strides``: of these four; ``end``: of the product's name."""
+    sums = {"f32": 8, "f16": 4, "s32": 8, "f64": 2}
+    types, counts = (kind, kind, c, d), (*WMMA_FORMS[kind][0][shape], sums[c], sums[d])
+    names = [f"{{{registers(x, count)}}}" for x, count in zip("abcd", counts, strict=True)]
+    own = [f".reg .{t if t in ('f32', 'f64') else 'b32'} {x}<{count}>;"
+           for x, t, count in zip("abcd", types, counts, strict=True)]  # fmt: skip
+    loads = [f"wmma.load.{x}.sync.aligned.{layout}.{shape}{space}.{t} {held}, [p{x}]{stride};" for
+             x, layout, space, t, held, stride in
+             zip("abc", layouts, (".global", "", ".global"), types, names, strides, strict=False)]  # fmt: skip
+    kinds = f"{d}.{c}" if kind == "f16" else f"{d}.{kind}.{kind}.{c}"
+    return f"""{HEAD}.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d)
+{{
+.reg .b64 pa, pb, pc, pd;
+{chr(10).join(own)}
+{chr(10).join(f"ld.param.u64 p{x}, [{x}];" for x in "abcd")}
+{chr(10).join(loads)}
+wmma.mma.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}.{kinds}{end} {names[3]}, {", ".join(names[:3])};
+wmma.store.d.sync.aligned.{layouts[3]}.{shape}.global.{d} [pd], {names[3]}{strides[3]};
+ret;
+}}
+"""

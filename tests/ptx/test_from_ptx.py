@@ -410,7 +410,7 @@ st.global.b32 [y], c;"""
     ("\n.wonder 3;", "line 2: .*wonder"),
     ("\ncall (a), x, (b), p0;\np0: .callprototype (.param .b32 _) _ (.param .b32 _);",
      "line 2: a call through the register x, as of a function pointer"),
-    ("\nwmma.load.a.sync.aligned.row.m16n16k16.global.f16 {a}, [x], t;", "line 2: wmma.load"),
+    ("\nwmma.load.a.sync.aligned.row.m8n8k32.global.s4 {a}, [x], t;", "line 2: wmma.load"),
     ("\natom.cas.b128 x, [x], y, z;", "line 2: atom.cas.b128"),
 ])  # fmt: skip
 def test_unknown_instructions_are_refused_by_their_line(body, words):

@@ -142,8 +142,8 @@ def _apart(thread, what, given, others):
     else:
         gone = next(lane for lane in range(32) if lane not in given)
         what = f"{what} by {len(given)} lanes: lane {gone} has exited or does not exist"
-    rule = "ldmatrix, stmatrix, mma, wgmma and most of tcgen05 are .sync.aligned: all 32 lanes of the warp "
-    rule += "execute the same one (PTX 9.7.14 to 9.7.16)."
+    rule = "ldmatrix, stmatrix, mma, wmma, wgmma and most of tcgen05 are .sync.aligned: all 32 lanes of the "
+    rule += "warp execute the same one (PTX 9.7.14 to 9.7.16)."
     return thread.fault(faults.WarpDivergence, what, rule=rule)
 
 

@@ -7,7 +7,7 @@ from ...async_units import warp_mma
 from ...async_units.wgmma_matrices import FORMS as PRODUCTS
 from .instructions import BYTES, do_cvt, do_cvta, do_mov, do_set, do_setp, kinds_of, only
 from .intrinsics import ROOTS, find
-from .lowering import accesses, arithmetic, synchronisation, tensor_cores
+from .lowering import accesses, arithmetic, synchronisation, tensor_cores, wmma
 from .lowering.accesses import without_hints, words_of
 from .lowering.arithmetic import do_cvt_form, do_setp_pair
 from .parser import BadPtx, Instruction, atoms, split
@@ -208,21 +208,6 @@ def do_mma(values, i):
     return values.set_all(words_of(i.operands[0]), of_sums, call)
 
 
-def do_wmma(values, i):
-    """Two of mma's products side by side: of bf16, ptxas makes them of it whatever layouts it names."""
-    kinds, (d, a, b, c) = i.parts[6:], map(words_of, i.operands)
-    if i.parts[1:4] != ["mma", "sync", "aligned"] or kinds != ["m16n16k16", "f32", "bf16", "bf16", "f32"]:
-        raise BadPtx(i.opcode)
-    if [len(d), len(a), len(b), len(c)] != [8, 4, 4, 8] or {*d[:4]} & {*a, *b, *c[4:]}:
-        raise BadPtx(f"{i.opcode} of these registers")
-    opcode, made = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", []
-    for n in range(2):
-        parts = d[4 * n : 4 * n + 4], a, b[2 * n : 2 * n + 2], c[4 * n : 4 * n + 4]
-        half = Instruction(opcode, [f"{{{', '.join(part)}}}" for part in parts], None, i.line)
-        made += by_intrinsic(values, half) or do_mma(values, half)
-    return made
-
-
 # --- calls and the end ----------------------------------------------------------------------------------
 def do_call(values, i):
     operands = [o for o in i.operands if o]
@@ -254,7 +239,7 @@ ROWS = {
     "setp": do_setp_any, "set": do_set, "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt_any, "shfl": do_shfl,
     "elect": do_elect, "match": do_match,
     "redux": do_redux, "movmatrix": do_movmatrix, "cp": do_cp, "call": do_call, "wgmma": do_wgmma,
-    "mma": do_mma, "wmma": do_wmma,
+    "mma": do_mma, "wmma": wmma.do_wmma,
     "nanosleep": lambda values, i: [f"cuda.nanosleep({values.value(i.operands[0], 'u32')})"],
     "trap": lambda values, i: ["trap('trap')"],
     "setmaxnreg": lambda values, i: [f"setmaxnreg_{i.parts[1]}({i.operands[0]})"],

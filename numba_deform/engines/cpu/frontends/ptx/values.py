@@ -90,7 +90,7 @@ class Values:
         for i in self.function.instructions:
             if i.operands and i.root not in ("st", "red", "bra", "bar"):
                 kinds = [p for p in i.parts if p in SIZES]
-                first = i.root in ("cvt", "set", "wgmma")  # which of the types is that of the result
+                first = i.root in ("cvt", "set", "wgmma", "wmma")  # which of the types is that of the result
                 kind = kinds[0 if first else -1] if kinds else None
                 if i.root == "mov" and not i.operands[0].startswith("{"):
                     kind = self._moved(i.operands[-1], kind)

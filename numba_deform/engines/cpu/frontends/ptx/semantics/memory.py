@@ -10,6 +10,7 @@ from greenlet import getcurrent as cpu  # kernels run in the engine alone
 
 from ..... import faults
 from ....async_units.reductions import combine
+from ....async_units.warp_mma import converged
 from ....memory.cluster_memory import RANK
 from ..operations import LOCAL, SHARED, WORD, kernel_function
 from ..parser import SIZES
@@ -64,6 +65,27 @@ def load_word(space, address):
 def look(address, size):
     """A load of global memory by a thread that does nothing with what it brings."""
     cpu()._locate("global", address, size, "reads")
+
+
+@kernel_function
+def tile(what, space, address, stride, size):
+    """What all lanes of wmma.load and wmma.store have to agree on: that they come, and with which address and
+    stride, in bytes. The start lies on a multiple of the fragment's ``size``, as PTX ISA says; of the stride 16
+    bytes are enough, as CUDA's guide says: PTX's own default for rows of 8 halves is 16."""
+    thread, verb = cpu(), "reads" if "load" in what else "writes"
+    given = converged(thread, what, (address, stride), lambda given: given)
+    others = [lane for lane, tile in given.items() if tile != given[thread.lane]]
+    if others:
+        told = f"{what} with an address or a stride that is not lane {others[0]}'s"
+        raise thread.fault(faults.WarpDivergence, told, rule="All lanes give the same ones (PTX 9.7.14).")
+    if _is_local(space, address):
+        raise thread.fault(faults.OutOfRange, f"{what} of local memory, which no other lane has")
+    space, address = _space(space, address)
+    if space != CLUSTER:
+        thread._locate(space, address, size, verb)
+    if stride % min(size, 16):
+        told = f"{what} with a stride of {stride} bytes, not a multiple of {min(size, 16)}"
+        raise thread.fault(faults.Misaligned, told)
 
 
 @kernel_function
