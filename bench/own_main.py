@@ -9,6 +9,7 @@ Sources are fetched by commit and are as they are there; words after their names
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -100,16 +101,19 @@ def judged(program, work, mirrors):
     command = [sys.executable, "-m", "numba_deform", "check", f"json={said}"]
     command += [f"waive={','.join(program.waive)}"] if program.waive else []
     command += [str(file), f"options={options}", "--", *program.words]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
     started = time.perf_counter()
+    process = subprocess.Popen(command, cwd=file.parent, start_new_session=True, **pipes)
     try:
-        ended = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, errors="replace",
-                               timeout=LIMIT)  # fmt: skip
+        told = process.communicate(timeout=LIMIT)[1]
     except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # the program runs in a child of it
+        process.communicate()
         return {"refused": f"did not end within {LIMIT} s"}
     row = json.loads(said.read_text()) if said.exists() else {}
     row = {name: row[name] for name in KEPT if name in row}
-    row |= {"seconds": round(time.perf_counter() - started, 1), "status": ended.returncode}
-    return row | ({"refused": _why(ended.stderr)} if ended.returncode == 2 else {})
+    row |= {"seconds": round(time.perf_counter() - started, 1), "status": process.returncode}
+    return row | ({"refused": _why(told)} if process.returncode == 2 else {})
 
 
 def _why(text):

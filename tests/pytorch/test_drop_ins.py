@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from types import ModuleType
 
 import pytest
+import transformers_own
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -502,3 +503,19 @@ def test_lists_are_taken_where_there_are_lists(calls):
     assert torch.equal(found, wanted)
     flat = locations.flatten(3, 4), weights.flatten(3)
     assert same([contracts.with_points(value, SHAPES, *flat, [3, 3])], [wanted])
+
+
+@pytest.mark.parametrize("plain, patched, said", [
+    ({"a": "failure"}, {"a": "failure"}, "no test passes"),
+    ({"a": "passed", "b": "skipped"}, {"a": "passed", "b": "skipped"}, 0),
+    ({"a": "passed", "b": "passed"}, {"a": "passed", "b": "error"}, 1),
+    ({"a": "passed", "b": "passed"}, {"a": "passed"}, 1),
+])  # fmt: skip
+def test_what_is_said_of_transformers_own_tests(monkeypatch, tmp_path, plain, patched, said):
+    """Of no test that passes nothing is compared; one that ends otherwise, or does not run, is told."""
+    ended = iter((plain, patched))
+    monkeypatch.setattr(transformers_own, "test_files", lambda checkout: ["test_modeling_it.py"])
+    monkeypatch.setattr(transformers_own, "outcomes", lambda *_: next(ended))
+    with pytest.raises(SystemExit) as end:
+        transformers_own.main(tmp_path)
+    assert said in end.value.code if isinstance(said, str) else end.value.code == said
