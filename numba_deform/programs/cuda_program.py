@@ -7,6 +7,7 @@ Memory and streams are those of the stand-in for the driver (``driver.py``). A f
 import copy
 import ctypes
 import functools
+import itertools
 import math
 import os
 import re
@@ -29,7 +30,6 @@ from ..engines.tensormap import maps, packed, rules
 from .children import keep, watched
 from .driver import HostDriver, at
 from .endings import status_of
-from .session import Session
 from .summary import short
 from .triton_driver import REGISTERS, Launched
 
@@ -40,6 +40,9 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
 LIBRARIES = re.compile(r"-l?(?:cuda|cudart|cudart_static|cudadevrt|nvidia-ml)$")  # which the stand-in replaces
 LIBRARY = re.compile(r"(?m)\bU ((?:_*cuda[A-Z]|cu[A-Z]|cu(?:blas|fft|rand|sparse|solver|dnn)|nv|nccl)\w*)$")
+AS_LIBRARY = ("-shared", "-Xcompiler", "-fPIC", "--cudart=none")
+OF_RUNTIME = ("-Xcompiler", "-w,-fexceptions", "-Xlinker", "-Bsymbolic")
+WITH_LINES = ("-lineinfo", "-Xcompiler", "-g1", "--keep")  # and with the PTX in the folder of --keep-dir
 CALL = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))
 
 
@@ -48,13 +51,13 @@ def has_main(file):
     return bool(MAIN.search(COMMENT.sub(" ", Path(file).read_text(errors="replace"))))
 
 
-def run(file, options, compiler, words, asked):
+def run(file, options, compiler, words, session, asked):
     """(the Session, the exit status of ``main``) of a program that is called with ``words``. ``options`` and
     ``compiler`` are those of ``from_cuda``, ``asked`` those of the Session. One that is ended by a signal has
     128 and its number for a status, and one that calls what is not supported 2."""
     if not hasattr(os, "fork"):
         raise ValueError(f"check {file}: a program with main() is run on Linux; entry=NAME judges one launch")
-    nvcc, session = compiler or cuda_kernels.nvcc(), Session(**asked)  # before a driver is stood in for
+    nvcc = compiler or cuda_kernels.nvcc()
     with tempfile.TemporaryDirectory(prefix="numba_deform_cuda_") as folder, watched(session, asked):
         built = compiled(file, options, nvcc, folder)
         sys.stdout.flush(), sys.stderr.flush()
@@ -76,20 +79,31 @@ def compiled(file, options, nvcc, folder):
     if nvcc in (None, "nvrtc"):
         raise FileNotFoundError(f"{file} has a main(), which nvcc compiles, and NVRTC does not; "
                                 f"{cuda_kernels.INSTALL}")  # fmt: skip
-    runtime, library, stubs = folder / "cudart.so", folder / "program.so", folder / "missing.c"
-    as_library = ["-shared", "-Xcompiler", "-fPIC", "--cudart=none"]
-    of_runtime = [*as_library, "-Xcompiler", "-w", "-Xlinker", "-Bsymbolic", str(RUNTIME), "-o", str(runtime)]
-    cuda_kernels.run_nvcc(nvcc, of_runtime, RUNTIME)
+    runtime, library = made_runtime(nvcc, folder), folder / "program.so"
     words = cuda_kernels.virtual([option for option in options if not LIBRARIES.match(option)])
-    words += [*as_library, "-lineinfo", "-Xcompiler", "-g1", "--keep", "--keep-dir", str(folder)]
+    words += [*AS_LIBRARY, *WITH_LINES, "--keep-dir", str(folder)]
     cuda_kernels.run_nvcc(nvcc, [*words, str(file), str(runtime), "-o", str(library)], file)
+    refuse_missing(nvcc, library)
+    return library, [path.read_text() for path in sorted(folder.glob("*.ptx"))]
+
+
+def made_runtime(nvcc, folder, more=()):
+    """The stand-in for the runtime, compiled in a folder with ``more`` sources."""
+    runtime = Path(folder) / "cudart.so"
+    words = [*AS_LIBRARY, *OF_RUNTIME, *map(str, more), str(RUNTIME), "-lstdc++", "-o", str(runtime)]
+    cuda_kernels.run_nvcc(nvcc, words, RUNTIME)
+    return runtime
+
+
+def refuse_missing(nvcc, library):
+    """Give the runtime beside a library what that calls of CUDA's libraries and is not supported: it says so."""
+    runtime, stubs = library.with_name("cudart.so"), library.with_name("missing.c")
     said = subprocess.run(["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True).stdout
     here = subprocess.run(["nm", "-D", "--defined-only", str(runtime)], capture_output=True, text=True).stdout
     if missing := set(LIBRARY.findall(said)) - {line.split()[-1] for line in here.splitlines()}:
         functions = "".join(f'int {name}() {{ return unsupported("{name}"); }}\n' for name in sorted(missing))
         stubs.write_text(f"int unsupported(const char *);\n{functions}")
-        cuda_kernels.run_nvcc(nvcc, [str(stubs), *of_runtime], RUNTIME)
-    return library, [path.read_text() for path in sorted(folder.glob("*.ptx"))]
+        made_runtime(nvcc, library.parent, [stubs])
 
 
 def _in_child(session, built, file, words):
@@ -125,13 +139,14 @@ class Host(HostDriver):
     """The runtime of one program: ``cudart.c`` calls its methods, and those of the stand-in for the driver, by
     their names, with numbers. What they raise ends the program."""
 
-    def __init__(self, session, library, texts, file):
-        self.session, self.file, self.path = session, Path(file), library
-        self.modules = [from_ptx(text, made=f"PTX of {self.file.name}") for text in texts]
+    def __init__(self, session, library, texts, *sources):
+        self.session, self.file, self.path = session, Path(sources[0]), library
+        self.folders = {Path(source).resolve().parent for source in sources}
+        self.modules = [from_ptx(text, language="cuda", made=f"PTX of {self.file.name}") for text in texts]
         if not any(map(len, self.modules)):
             raise ValueError("there is no kernel in it")
-        for module in self.modules:
-            module.parameters |= cuda_kernels.parameters(self.file.read_text(errors="replace"))
+        for module, source in itertools.product(self.modules, sources):
+            module.parameters |= cuda_kernels.parameters(Path(source).read_text(errors="replace"))
         targets = (re.search(r"(?m)^\.target\s+sm_(\d+)", text) for text in texts)
         capability = max(int(target[1]) for target in targets if target)
         super().__init__(lambda fault, name: session.found(fault, name, self.line()), divmod(capability, 10))
@@ -139,7 +154,7 @@ class Host(HostDriver):
         # What the program calls is looked for here first: other packages may have loaded a real runtime.
         self.runtime = ctypes.CDLL(str(library.with_name("cudart.so")))
         self.library = ctypes.CDLL(str(library), os.RTLD_DEEPBIND)
-        self.runtime.stand_in(self.hook, capability, self.library.main)
+        self.runtime.stand_in(self.hook, capability, getattr(self.library, "main", None))
 
     def called(self, name, words):
         """What a method returns, as a number; it takes as many words as it has parameters."""
@@ -168,10 +183,10 @@ class Host(HostDriver):
         """Of calls on the stack the innermost in the program's folder, behind those that stand for a kernel."""
         words = ["addr2line", "-f", "-i", "-e", str(self.path), *map(hex, offsets)]
         said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-        stubs = [n for n, function in enumerate(said[::2]) if "__device_stub__" in function]
+        stubs = [n for n, function in enumerate(said[::2]) if "device_stub_" in function]
         lines = (re.match(r"([^?].*):(\d+)", line) for line in said[1::2][stubs[-1] + 2 if stubs else 0 :])
-        known, folder = [(m[1], int(m[2])) for m in lines if m], self.file.resolve().parent
-        own = [place for place in known if folder in Path(place[0]).resolve().parents]
+        known = [(m[1], int(m[2])) for m in lines if m]
+        own = [place for place in known if self.folders.intersection(Path(place[0]).resolve().parents)]
         return (own or known or [(str(self.file), 0)])[0]
 
     # --- errors ---------------------------------------------------------------------------------------
@@ -334,7 +349,8 @@ class Host(HostDriver):
         """The kernel with all memory that the program has, named by its parameters."""
         kernel, names = copy.copy(kernel), {}
         for parameter, value in zip(kernel.parameters, values, strict=True):
-            names.setdefault(int(value) if isinstance(value, np.integer) else None, parameter)
+            first = value[:8].tobytes() if isinstance(value, np.ndarray) else value.tobytes()  # of a structure
+            names.setdefault(int.from_bytes(first, "little"), parameter)
         own = [(name, value, content if value.startswith("%") else self.variable(value))
                for name, value, content in kernel.held]  # fmt: skip
         taken = {array.ctypes.data for *_, array in own}

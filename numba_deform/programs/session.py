@@ -1,6 +1,7 @@
 """A program's launches, judged one by one: ``check``, and the :class:`Session` with what was found."""
 
 import contextlib
+import functools
 import gc
 import math
 import os
@@ -343,9 +344,11 @@ def check(**options):
 def stand_ins(session):
     """Inside, this process's launches go to ``session``."""
     require_cuda("judging a program")
-    from . import driver, triton_driver  # not above: on a machine without numba-cuda the words are still there
+    # not above: on a machine without numba-cuda the words are still there
+    from . import driver, torch_extension, triton_driver
 
     capability = capability_of(session.arch)
     numba = driver.stand_in(session.judge, session.found, capability)
-    with numba, triton_driver.stand_in(session.judge, session.note, capability):
+    extensions = functools.partial(torch_extension.stand_in, session)
+    with numba, triton_driver.stand_in(session.judge, session.note, capability, extensions):
         yield

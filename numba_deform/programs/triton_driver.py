@@ -37,6 +37,7 @@ PROPERTIES = {
     "max_num_regs": 65536, "multiprocessor_count": MULTIPROCESSORS,
     "warpSize": 32, "sm_clock_rate": 1_980_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
 }  # fmt: skip
+EXTENSIONS = "torch.utils.cpp_extension"
 NO_TIME = math.nan  # what a benchmark measures here
 EMPTY = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 
@@ -87,9 +88,10 @@ class Awaited(importlib.abc.MetaPathFinder):
 
 
 @contextlib.contextmanager
-def stand_in(run, note, capability):
+def stand_in(run, note, capability, extensions=lambda unset: contextlib.nullcontext()):
     """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out. The
-    GPU that programs find has that compute ``capability``."""
+    GPU that programs find has that compute ``capability``. ``extensions(unset)`` is entered for a program that
+    builds extensions of PyTorch's."""
     with contextlib.ExitStack() as stack:
         there, unset = set(), Unset()
 
@@ -97,10 +99,12 @@ def stand_in(run, note, capability):
             there.add(name)
             if name == "triton":
                 stack.enter_context(_triton(run, note, unset, capability))
-            if len(there) == 2:  # PyTorch may import Triton before it is complete itself
+            elif name == EXTENSIONS:
+                stack.enter_context(extensions(unset))
+            if "torch" in there and len(there) == 2:  # PyTorch may import Triton before it is complete itself
                 stack.enter_context(_torch(unset, capability))
 
-        for name in "torch", "triton":
+        for name in "torch", "triton", EXTENSIONS:
             if name in sys.modules:
                 imported(name)
                 continue
@@ -127,8 +131,11 @@ class Unset:
 
     def ranges(self, launch):
         """(start, stop) of the bytes of a launch's arrays that hold garbage."""
-        arrays = extents(launch.args, launch.kernel.parameters)
-        found = ((max(start, a.start), min(stop, a.stop)) for a in arrays for start, stop in self.given.items())
+        return self.within((a.start, a.stop) for a in extents(launch.args, launch.kernel.parameters))
+
+    def within(self, bounds):
+        """The same of bytes (start, stop) of memory that is there."""
+        found = ((max(start, a), min(stop, b)) for a, b in bounds for start, stop in self.given.items())
         return tuple(each for each in found if each[0] < each[1] and self._holds(*each))
 
     @staticmethod
@@ -367,16 +374,21 @@ def _torch(unset, capability):
     import torch
     from torch.overrides import TorchFunctionMode
 
+    def is_device(value):
+        return isinstance(value, (str, torch.device))
+
     def on_cpu(value):
-        if isinstance(value, (str, torch.device)) and str(value).partition(":")[0] == "cuda":
-            return torch.device("cpu")
-        return value
+        return torch.device("cpu") if is_device(value) and str(value).partition(":")[0] == "cuda" else value
 
     class OnTheCpu(TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
-            if function is torch.Tensor.cuda:
-                return args[0]
-            made = function(*map(on_cpu, args), **{k: on_cpu(v) for k, v in (kwargs or {}).items()})
+            if function is torch.Tensor.is_cuda.__get__:
+                return True
+            function, kwargs = torch.Tensor.cpu if function is torch.Tensor.cuda else function, kwargs or {}
+            made = function(*map(on_cpu, args), **{k: on_cpu(v) for k, v in kwargs.items()})
+            moves = function is torch.Tensor.to and any(map(is_device, (*args, *kwargs.values())))
+            if (moves or function is torch.Tensor.cpu) and made is args[0]:
+                return made.clone()  # what kernels do to one is not seen in the other
             if getattr(function, "__name__", "") in EMPTY and type(made) is torch.Tensor and made.is_cpu:
                 unset.note(made)
             return made

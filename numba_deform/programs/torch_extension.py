@@ -1,0 +1,249 @@
+"""PyTorch's CUDA extensions under ``numba-deform check program.py``, unchanged: ``load`` and ``load_inline`` of
+``torch.utils.cpp_extension`` build them for tensors on the CPU.
+
+PyTorch's own build runs, with other flags. Kernels become PTX that the engine judges, the host's code calls the
+stand-in for the CUDA runtime (``cuda_program.py``) and finds ``torch_cuda.h`` for PyTorch's CUDA headers; in the
+sources ``CUDA`` means the CPU. Tensors are memory that the program has asked for: a mode of PyTorch's dispatcher
+sees each that is made, in C++ too. Not public there is ``_jit_compile``, with what it calls; tried with PyTorch
+2.13 and 2.14."""
+
+import contextlib
+import ctypes
+import functools
+import gc
+import inspect
+import os
+import re
+import subprocess
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
+from .callers import program_frame
+from .cuda_program import LIBRARIES, WITH_LINES, Host, made_runtime, refuse_missing
+from .triton_driver import EMPTY
+
+STAND_IN = Path(__file__).with_name("torch_cuda.h")
+HEADERS = (
+    *(f"c10/cuda/CUDA{name}.h" for name in ("CachingAllocator", "Exception", "Functions", "Guard", "Macros", "Stream")),
+    *(f"ATen/cuda/{name}.h" for name in ("CUDAContext", "CUDAContextLight", "CUDAUtils", "Exceptions")),
+)  # fmt: skip
+OF_TYPES = "ATen/core/DeprecatedTypeProperties.h"  # where there is no is_cpu yet
+IS_CUDA = "bool is_cuda() const {"
+IS_CPU = "bool is_cpu() const { return backendToDeviceType(backend_) == kCPU; }\n  "
+ON_THE_CPU = "\n#define CUDA CPU\n#define kCUDA kCPU\n#define is_cuda is_cpu\n"
+INCLUDE = re.compile(r'(?m)^[ \t]*#[ \t]*include[ \t]*[<"]((?:torch|ATen|c10)/[^>"]+)[>"]')
+ARCHITECTURE = re.compile(r"(?:-arch|-gencode|--gpu-architecture|--generate-code|-code)[=\0][^\0]*\0")
+LOW = 1 << 20  # no address of memory is below
+STOPPED = -(2**63)  # what cudart.c takes for an exception
+
+
+class Tensors:
+    """The memory of all tensors. Those that are made inside the mode are known at once, others by a search."""
+
+    def __init__(self, unset, stack):
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        self.unset, self.stack, self.weak, self.known, self.users = unset, stack, StorageWeakRef, {}, []
+
+    def begin(self):
+        """Enter the mode, once."""
+        if not self.users:
+            self.stack.enter_context(self.mode())
+            self.search()
+
+    def end(self):
+        """No extension asks anything from now on."""
+        for user in self.users:
+            user.end()
+            user.runtime.stand_in(None, 0, None)
+
+    def note(self, tensor):
+        """A tensor that was made at the program's line."""
+        import torch
+
+        if issubclass(type(tensor), torch.Tensor) and tensor.is_cpu and tensor.layout is torch.strided:
+            with contextlib.suppress(RuntimeError, NotImplementedError):  # one that has no memory
+                frame, _ = program_frame()
+                line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                self.known.setdefault(self.weak(tensor.untyped_storage()), line)
+
+    def mode(self):
+        """The mode in which each is seen."""
+        import torch
+        from torch.utils._python_dispatch import TorchDispatchMode
+        from torch.utils._pytree import tree_leaves
+
+        class Seen(TorchDispatchMode):
+            def __torch_dispatch__(_, function, types, args=(), kwargs=None):
+                made = function(*args, **(kwargs or {}))
+                for tensor in tree_leaves(made):
+                    self.note(tensor)
+                    if type(tensor) is torch.Tensor and function.overloadpacket.__name__ in EMPTY and tensor.is_cpu:
+                        self.unset.note(tensor)
+                return made
+
+        return Seen()
+
+    def search(self):
+        """Note what was made before or elsewhere, as by NumPy."""
+        for thing in gc.get_objects():
+            self.note(thing)
+
+    def memory(self):
+        """{start: (what holds it, size, the line)}, as ``Streams.memory``."""
+        import torch
+
+        self.known = {weak: line for weak, line in self.known.items() if not weak.expired()}
+        storages = ((torch.UntypedStorage._new_with_weak_ptr(w.cdata), line) for w, line in self.known.items())
+        return {s.data_ptr(): (s, s.nbytes(), line) for s, line in storages if s is not None and s.nbytes()}
+
+
+class Extension(Host):
+    """The runtime of one extension."""
+
+    def __init__(self, tensors, *built):
+        self.tensors, self.of_tensors, self.why = tensors, {}, None
+        super().__init__(*built)
+
+    def call(self, name, words):
+        """As for a program of its own; what is raised becomes a RuntimeError where the extension was called."""
+        if name == b"why":
+            return ctypes.addressof(self.why)
+        try:
+            self.look()
+            return self.called(name, words)
+        except BaseException as error:
+            text = error.args[0] if isinstance(error, KeyError) else error
+            self.why = ctypes.create_string_buffer(f"{self.line()}: {text}".encode())
+            return STOPPED
+
+    def look(self):
+        """See what memory the tensors have now, and what of it nobody has set."""
+        left = {part for part in self.unset if (self.memory_at(part[0]) or part)[0] in self.of_tensors}
+        self.tensors.unset.given.update(left)  # what a kernel has set in part
+        own = {start: memory for start, memory in self.memory.items() if start not in self.of_tensors}
+        self.of_tensors = self.tensors.memory()
+        self.memory, self.unset = own | self.of_tensors, [part for part in self.unset if part not in left]
+        self.unset += self.tensors.unset.within((a, a + size) for a, (_, size, _) in self.of_tensors.items())
+
+    def with_memory(self, kernel, values):
+        words = np.frombuffer(b"".join(value.tobytes() for value in values if value.nbytes % 8 == 0), np.uint64)
+        if any(self.memory_at(word) is None for word in words[words > LOW].tolist()):
+            self.tensors.search()
+            self.look()
+        return super().with_memory(kernel, values)
+
+
+# --- building -----------------------------------------------------------------------------------------
+def prepared(folder, nvcc, sources):
+    """Files in a folder that every source of an extension is compiled with. Returns the words for that, and
+    the folders of headers."""
+    import torch
+
+    headers, own = folder / "include", Path(torch.__file__).parent / "include"
+    for name in HEADERS:
+        _write(headers / name, '#include "torch_cuda.h"\n')
+    _write(headers / "torch_cuda.h", STAND_IN.read_text())
+    _write(headers / OF_TYPES, (own / OF_TYPES).read_text().replace(IS_CUDA, IS_CPU + IS_CUDA))
+    texts = [path.read_text(errors="replace") for source in sources for path in beside(source)]
+    # PyTorch's own headers come first, as they are.
+    names = dict.fromkeys(("torch/types.h", *(name for text in texts for name in INCLUDE.findall(text))))
+    found = [name for name in names if name not in HEADERS and (own / name).exists() and ".cuh" not in name]
+    first = folder / "first.h"
+    _write(first, "".join(f"#include <{name}>\n" for name in (*found, "torch_cuda.h")) + ON_THE_CPU)
+    said = subprocess.run([nvcc, "-v", "--dryrun", "-c", "a.cu"], capture_output=True, text=True).stderr
+    of_cuda = re.findall(r'-I"?([^"\s]+)', "".join(re.findall(r"INCLUDES=.*", said)))
+    return ["-include", str(first)], [str(headers), *of_cuda]
+
+
+def beside(source):
+    """A source and the headers in its folder."""
+    source = Path(source)
+    return [source, *(p for kind in ("*.h", "*.hpp", "*.cuh") for p in sorted(source.parent.glob(kind)))]
+
+
+def _write(file, text):
+    """Where the text is another: what is built of it is not built again otherwise."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists() or file.read_text() != text:
+        file.write_text(text)
+
+
+def build(session, tensors, original, *args, **kwargs):
+    """In place of ``_jit_compile``."""
+    from torch.utils import cpp_extension
+
+    given = inspect.signature(original).bind(*args, **kwargs).arguments
+    more = {name: list(value or ()) for name, value in given.items() if name.startswith("extra_")}
+    sources = [os.path.abspath(source) for source in given["sources"]]
+    kernels = [source for source in sources if source.endswith(".cu")]
+    if not kernels:
+        return original(**given)
+    nvcc, folder = cuda_kernels.nvcc(), Path(given["build_directory"]).resolve() / f"numba_deform_{session.arch}"
+    if nvcc is None:
+        raise FileNotFoundError(f"nvcc compiles an extension, and is not there; {cuda_kernels.INSTALL}")
+    words, headers = prepared(folder, nvcc, sources)
+    runtime, target = made_runtime(nvcc, folder), session.arch.replace("sm", "compute")
+    asked = ARCHITECTURE.sub("", "".join(f"{word}\0" for word in more["extra_cuda_cflags"])).split("\0")[:-1]
+    libraries = [word for word in more["extra_ldflags"] if not LIBRARIES.match(word)]
+    given |= more | {
+        "sources": sorted(sources, key=kernels.__contains__),  # of functions for the CPU and CUDA the last counts
+        "extra_cflags": [*more["extra_cflags"], *words, "-g1"],
+        "extra_cuda_cflags": [*words, *WITH_LINES, "--keep-dir", str(folder),
+                              f"-gencode=arch={target},code={target}", *asked],
+        "extra_include_paths": [*headers, *more["extra_include_paths"]],
+        "extra_ldflags": [*libraries, str(runtime)], "build_directory": str(folder), "with_cuda": True,
+    }  # fmt: skip
+
+    def load(name, path, *more):
+        library = Path(path) / f"{name}.so"
+        refuse_missing(nvcc, library)
+        texts = [ptx.read_text() for kernel in kernels for ptx in folder.glob(f"{Path(kernel).stem}.*ptx")]
+        files = dict.fromkeys(path for source in (*kernels, *sources) for path in beside(source))
+        tensors.begin()
+        program = program_frame()[0].f_code.co_filename
+        tensors.users.append(Extension(tensors, session, library, texts, *files, program))
+        return import_library(name, path, *more)
+
+    import_library, flags = cpp_extension._import_module_from_library, cpp_extension._prepare_ldflags
+    with (
+        mock.patch.object(cpp_extension, "_import_module_from_library", load),
+        mock.patch.object(cpp_extension, "_prepare_ldflags", lambda words, cuda, *more: flags(words, False, *more)),
+        mock.patch.object(cpp_extension, "CUDA_HOME", cpp_extension.CUDA_HOME or str(Path(nvcc).parents[1])),
+        mock.patch.dict(os.environ, PYTORCH_NVCC=str(nvcc)),
+    ):
+        return original(**given)
+
+
+def build_inline(original, name, cpp_sources, cuda_sources=None, *args, **kwargs):
+    """In place of ``load_inline``: kernels' lines are those of the program, where their text stands there."""
+    frame, _ = program_frame()
+    sources = [cuda_sources] if isinstance(cuda_sources, str) else list(cuda_sources or ())
+    return original(name, cpp_sources, located(sources, os.path.abspath(frame.f_code.co_filename)), *args, **kwargs)
+
+
+def located(sources, file):
+    """Sources with ``#line``, if all of them stand in a file as they are."""
+    text = Path(file).read_text() if Path(file).exists() else ""
+    if not all(source in text for source in sources):
+        return sources
+    lines = [text[: text.index(source)].count("\n") + 1 for source in sources]
+    return [f'#line {line} "{file}"\n{source}' for line, source in zip(lines, sources, strict=True)]
+
+
+@contextlib.contextmanager
+def stand_in(session, unset):
+    """Inside, extensions are built for the CPU, and each launch goes to ``session``."""
+    from torch.utils import cpp_extension
+
+    with contextlib.ExitStack() as stack:
+        tensors = Tensors(unset, stack)
+        stack.callback(tensors.end)
+        compiler = functools.partial(build, session, tensors, cpp_extension._jit_compile)
+        inline = functools.partial(build_inline, cpp_extension.load_inline)
+        stack.enter_context(mock.patch.object(cpp_extension, "_jit_compile", compiler))
+        stack.enter_context(mock.patch.object(cpp_extension, "load_inline", inline))
+        yield
