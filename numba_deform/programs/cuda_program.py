@@ -35,6 +35,7 @@ from .triton_driver import REGISTERS, Launched
 
 RUNTIME = Path(__file__).with_name("cudart.c")
 SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, LAUNCH_FAILURE = 0, 1, 9, 719
+LOW = 1 << 20  # no address of memory is below
 REFUSED, BYTE = 2, np.dtype(np.uint8)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
@@ -372,6 +373,27 @@ class Host(HostDriver):
             self.session.note(f"{self.line()}: cuTensorMapEncodeTiled gave CUDA_ERROR_INVALID_VALUE: {wrong}")
             return INVALID_VALUE
         ctypes.memmove(out, packed.pack(packed.fields_of(made)), 128)
+
+
+class ArraysHost(Host):
+    """The runtime of a program whose memory is that of another library's arrays. ``arrays``: their ``memory()``
+    as that of ``Streams``, ``unset`` of it, and a ``search()`` for what is not in it yet."""
+
+    def look(self):
+        """See what memory the arrays have now, and what of it nobody has set."""
+        left = {part for part in self.unset if (self.memory_at(part[0]) or part)[0] in self.of_arrays}
+        self.arrays.unset.given.update(left)  # what a kernel has set in part
+        own = {start: memory for start, memory in self.memory.items() if start not in self.of_arrays}
+        self.of_arrays = self.arrays.memory()
+        self.memory, self.unset = own | self.of_arrays, [part for part in self.unset if part not in left]
+        self.unset += self.arrays.unset.within((a, a + size) for a, (_, size, _) in self.of_arrays.items())
+
+    def with_memory(self, kernel, values):
+        words = np.frombuffer(b"".join(value.tobytes() for value in values if value.nbytes % 8 == 0), np.uint64)
+        if any(self.memory_at(word) is None for word in words[words > LOW].tolist()):
+            self.arrays.search()
+            self.look()
+        return super().with_memory(kernel, values)
 
 
 def _text(address):

@@ -345,10 +345,10 @@ def stand_ins(session):
     """Inside, this process's launches go to ``session``."""
     require_cuda("judging a program")
     # not above: on a machine without numba-cuda the words are still there
-    from . import driver, torch_extension, triton_driver
+    from . import cupy_module, driver, torch_extension, triton_driver
 
     capability = capability_of(session.arch)
     numba = driver.stand_in(session.judge, session.found, capability)
     extensions = functools.partial(torch_extension.stand_in, session)
-    with numba, triton_driver.stand_in(session.judge, session.note, capability, extensions):
+    with numba, triton_driver.stand_in(session.judge, session.note, capability, extensions), cupy_module.stand_in(session):
         yield

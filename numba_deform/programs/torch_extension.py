@@ -18,11 +18,9 @@ import subprocess
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
-
 from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
-from .callers import program_frame
-from .cuda_program import LIBRARIES, WITH_LINES, Host, made_runtime, refuse_missing
+from .callers import located, program_frame
+from .cuda_program import LIBRARIES, WITH_LINES, ArraysHost, made_runtime, refuse_missing
 from .triton_driver import EMPTY
 
 STAND_IN = Path(__file__).with_name("torch_cuda.h")
@@ -36,7 +34,6 @@ IS_CPU = "bool is_cpu() const { return backendToDeviceType(backend_) == kCPU; }\
 ON_THE_CPU = "\n#define CUDA CPU\n#define kCUDA kCPU\n#define is_cuda is_cpu\n"
 INCLUDE = re.compile(r'(?m)^[ \t]*#[ \t]*include[ \t]*[<"]((?:torch|ATen|c10)/[^>"]+)[>"]')
 ARCHITECTURE = re.compile(r"(?:-arch|-gencode|--gpu-architecture|--generate-code|-code)[=\0][^\0]*\0")
-LOW = 1 << 20  # no address of memory is below
 STOPPED = -(2**63)  # what cudart.c takes for an exception
 
 
@@ -101,11 +98,11 @@ class Tensors:
         return {s.data_ptr(): (s, s.nbytes(), line) for s, line in storages if s is not None and s.nbytes()}
 
 
-class Extension(Host):
+class Extension(ArraysHost):
     """The runtime of one extension."""
 
     def __init__(self, tensors, *built):
-        self.tensors, self.of_tensors, self.why = tensors, {}, None
+        self.arrays, self.of_arrays, self.why = tensors, {}, None
         super().__init__(*built)
 
     def call(self, name, words):
@@ -120,27 +117,11 @@ class Extension(Host):
             self.why = ctypes.create_string_buffer(f"{self.line()}: {text}".encode())
             return STOPPED
 
-    def look(self):
-        """See what memory the tensors have now, and what of it nobody has set."""
-        left = {part for part in self.unset if (self.memory_at(part[0]) or part)[0] in self.of_tensors}
-        self.tensors.unset.given.update(left)  # what a kernel has set in part
-        own = {start: memory for start, memory in self.memory.items() if start not in self.of_tensors}
-        self.of_tensors = self.tensors.memory()
-        self.memory, self.unset = own | self.of_tensors, [part for part in self.unset if part not in left]
-        self.unset += self.tensors.unset.within((a, a + size) for a, (_, size, _) in self.of_tensors.items())
-
-    def with_memory(self, kernel, values):
-        words = np.frombuffer(b"".join(value.tobytes() for value in values if value.nbytes % 8 == 0), np.uint64)
-        if any(self.memory_at(word) is None for word in words[words > LOW].tolist()):
-            self.tensors.search()
-            self.look()
-        return super().with_memory(kernel, values)
-
 
 # --- building -----------------------------------------------------------------------------------------
 def prepared(folder, nvcc, sources):
-    """Files in a folder that every source of an extension is compiled with. Returns the words for that, and
-    the folders of headers."""
+    """Files in a folder that every source of an extension is compiled with. Returns the words for that, of C++
+    and of kernels, and the folders of headers."""
     import torch
 
     headers, own = folder / "include", Path(torch.__file__).parent / "include"
@@ -148,15 +129,20 @@ def prepared(folder, nvcc, sources):
         _write(headers / name, '#include "torch_cuda.h"\n')
     _write(headers / "torch_cuda.h", STAND_IN.read_text())
     _write(headers / OF_TYPES, (own / OF_TYPES).read_text().replace(IS_CUDA, IS_CPU + IS_CUDA))
-    texts = [path.read_text(errors="replace") for source in sources for path in beside(source)]
-    # PyTorch's own headers come first, as they are.
-    names = dict.fromkeys(("torch/types.h", *(name for text in texts for name in INCLUDE.findall(text))))
-    found = [name for name in names if name not in HEADERS and (own / name).exists() and ".cuh" not in name]
-    first = folder / "first.h"
-    _write(first, "".join(f"#include <{name}>\n" for name in (*found, "torch_cuda.h")) + ON_THE_CPU)
     said = subprocess.run([nvcc, "-v", "--dryrun", "-c", "a.cu"], capture_output=True, text=True).stderr
     of_cuda = re.findall(r'-I"?([^"\s]+)', "".join(re.findall(r"INCLUDES=.*", said)))
-    return ["-include", str(first)], [str(headers), *of_cuda]
+    words = []
+    for name, is_kernel in (("first.h", False), ("first.cuh", True)):
+        texts = (file.read_text(errors="replace") for source in sources if source.endswith(".cu") == is_kernel
+                 for file in beside(source))  # fmt: skip
+        # PyTorch's own headers come first, as they are.
+        names = dict.fromkeys(header for text in texts for header in INCLUDE.findall(text))
+        found = [header for header in names if header not in HEADERS and (is_kernel or ".cuh" not in header)
+                 and any((folder / header).exists() for folder in (own, own / "torch/csrc/api/include"))]  # fmt: skip
+        text = "".join(f"#include <{header}>\n" for header in (*found, "torch_cuda.h")) + ON_THE_CPU
+        _write(folder / name, text)
+        words.append(["-include", str(folder / name)])
+    return *words, [str(headers), *of_cuda]
 
 
 def beside(source):
@@ -185,14 +171,14 @@ def build(session, tensors, original, *args, **kwargs):
     nvcc, folder = cuda_kernels.nvcc(), Path(given["build_directory"]).resolve() / f"numba_deform_{session.arch}"
     if nvcc is None:
         raise FileNotFoundError(f"nvcc compiles an extension, and is not there; {cuda_kernels.INSTALL}")
-    words, headers = prepared(folder, nvcc, sources)
+    of_cpp, of_cuda, headers = prepared(folder, nvcc, sources)
     runtime, target = made_runtime(nvcc, folder), session.arch.replace("sm", "compute")
     asked = ARCHITECTURE.sub("", "".join(f"{word}\0" for word in more["extra_cuda_cflags"])).split("\0")[:-1]
     libraries = [word for word in more["extra_ldflags"] if not LIBRARIES.match(word)]
     given |= more | {
         "sources": sorted(sources, key=kernels.__contains__),  # of functions for the CPU and CUDA the last counts
-        "extra_cflags": [*more["extra_cflags"], *words, "-g1"],
-        "extra_cuda_cflags": [*words, *WITH_LINES, "--keep-dir", str(folder),
+        "extra_cflags": [*more["extra_cflags"], *of_cpp, "-g1"],
+        "extra_cuda_cflags": [*of_cuda, *WITH_LINES, "--keep-dir", str(folder),
                               f"-gencode=arch={target},code={target}", *asked],
         "extra_include_paths": [*headers, *more["extra_include_paths"]],
         "extra_ldflags": [*libraries, str(runtime)], "build_directory": str(folder), "with_cuda": True,
@@ -220,18 +206,8 @@ def build(session, tensors, original, *args, **kwargs):
 
 def build_inline(original, name, cpp_sources, cuda_sources=None, *args, **kwargs):
     """In place of ``load_inline``: kernels' lines are those of the program, where their text stands there."""
-    frame, _ = program_frame()
-    sources = [cuda_sources] if isinstance(cuda_sources, str) else list(cuda_sources or ())
-    return original(name, cpp_sources, located(sources, os.path.abspath(frame.f_code.co_filename)), *args, **kwargs)
-
-
-def located(sources, file):
-    """Sources with ``#line``, if all of them stand in a file as they are."""
-    text = Path(file).read_text() if Path(file).exists() else ""
-    if not all(source in text for source in sources):
-        return sources
-    lines = [text[: text.index(source)].count("\n") + 1 for source in sources]
-    return [f'#line {line} "{file}"\n{source}' for line, source in zip(lines, sources, strict=True)]
+    sources = [cuda_sources] if isinstance(cuda_sources, str) else cuda_sources or ()
+    return original(name, cpp_sources, located(sources), *args, **kwargs)
 
 
 @contextlib.contextmanager

@@ -124,7 +124,10 @@ class Unset:
     def note(self, tensor):
         """That of a new tensor; of a few bytes the pattern might come by chance."""
         storage = tensor.untyped_storage()
-        start, size = storage.data_ptr(), storage.nbytes()
+        self.fill(storage.data_ptr(), storage.nbytes())
+
+    def fill(self, start, size):
+        """Bytes that are given."""
         if size >= 4:
             ctypes.memset(start, PATTERN, size)
             self.given[start] = start + size

@@ -35,7 +35,7 @@ def from_cuda(file, options=(), compiler=None):
 
     Raises ValueError with the compiler's words, which name lines, where it does not compile the file;
     FileNotFoundError where there is no such file or no compiler, saying what to install."""
-    kernels = from_ptx(compiled(file, options, compiler), made=f"PTX of {Path(file).name}")
+    kernels = from_ptx(compiled(file, options, compiler), language="cuda", made=f"PTX of {Path(file).name}")
     kernels.parameters |= parameters(Path(file).read_text())
     return kernels
 
