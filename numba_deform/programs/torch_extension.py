@@ -3,9 +3,8 @@
 
 PyTorch's own build runs, with other flags. Kernels become PTX that the engine judges, the host's code calls the
 stand-in for the CUDA runtime (``cuda_program.py``) and finds ``torch_cuda.h`` for PyTorch's CUDA headers; in the
-sources ``CUDA`` means the CPU. Tensors are memory that the program has asked for: a mode of PyTorch's dispatcher
-sees each that is made, in C++ too. Not public there is ``_jit_compile``, with what it calls; tried with PyTorch
-2.13 and 2.14."""
+sources ``CUDA`` means the CPU. Tensors are memory that the program has asked for: ``torch_memory.cpp`` is told of
+each allocation. Not public there is ``_jit_compile``, with what it calls; tried with PyTorch 2.13 and 2.14."""
 
 import contextlib
 import ctypes
@@ -19,11 +18,11 @@ from pathlib import Path
 from unittest import mock
 
 from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
+from ..engines.launches import PATTERN
 from .callers import located, program_frame
-from .cuda_program import LIBRARIES, WITH_LINES, ArraysHost, made_runtime, refuse_missing
-from .triton_driver import EMPTY
+from .cuda_program import AS_LIBRARY, LIBRARIES, WITH_LINES, ArraysHost, made_runtime, refuse_missing
 
-STAND_IN = Path(__file__).with_name("torch_cuda.h")
+STAND_IN, ALLOCATOR = (Path(__file__).with_name(name) for name in ("torch_cuda.h", "torch_memory.cpp"))
 HEADERS = (
     *(f"c10/cuda/CUDA{name}.h" for name in ("CachingAllocator", "Exception", "Functions", "Guard", "Macros", "Stream")),
     *(f"ATen/cuda/{name}.h" for name in ("CUDAContext", "CUDAContextLight", "CUDAUtils", "Exceptions")),
@@ -38,17 +37,23 @@ STOPPED = -(2**63)  # what cudart.c takes for an exception
 
 
 class Tensors:
-    """The memory of all tensors. Those that are made inside the mode are known at once, others by a search."""
+    """The memory of all tensors, for ``ArraysHost``: of those that are made from ``begin`` on the allocator knows,
+    others are found by a search."""
 
-    def __init__(self, unset, stack):
-        from torch.multiprocessing.reductions import StorageWeakRef
+    def __init__(self, unset):
+        self.unset, self.others, self.users, self.allocator = unset, {}, [], None
 
-        self.unset, self.stack, self.weak, self.known, self.users = unset, stack, StorageWeakRef, {}, []
+    def begin(self, nvcc, folder):
+        """Be told of each allocation of PyTorch's, once."""
+        import torch
 
-    def begin(self):
-        """Enter the mode, once."""
-        if not self.users:
-            self.stack.enter_context(self.mode())
+        if self.allocator is None:
+            library, own = folder / f"torch_memory_{torch.__version__}.so", Path(torch.__file__).parent
+            if not library.exists():
+                words = ["-std=c++20", *AS_LIBRARY, f"-I{own / 'include'}", str(ALLOCATOR), f"-L{own / 'lib'}", "-lc10"]
+                cuda_kernels.run_nvcc(nvcc, [*words, "-o", str(library)], ALLOCATOR)
+            self.allocator = ctypes.CDLL(str(library))
+            self.allocator.begin(PATTERN)
             self.search()
 
     def end(self):
@@ -56,46 +61,29 @@ class Tensors:
         for user in self.users:
             user.end()
             user.runtime.stand_in(None, 0, None)
-
-    def note(self, tensor):
-        """A tensor that was made at the program's line."""
-        import torch
-
-        if issubclass(type(tensor), torch.Tensor) and tensor.is_cpu and tensor.layout is torch.strided:
-            with contextlib.suppress(RuntimeError, NotImplementedError):  # one that has no memory
-                frame, _ = program_frame()
-                line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-                self.known.setdefault(self.weak(tensor.untyped_storage()), line)
-
-    def mode(self):
-        """The mode in which each is seen."""
-        import torch
-        from torch.utils._python_dispatch import TorchDispatchMode
-        from torch.utils._pytree import tree_leaves
-
-        class Seen(TorchDispatchMode):
-            def __torch_dispatch__(_, function, types, args=(), kwargs=None):
-                made = function(*args, **(kwargs or {}))
-                for tensor in tree_leaves(made):
-                    self.note(tensor)
-                    if type(tensor) is torch.Tensor and function.overloadpacket.__name__ in EMPTY and tensor.is_cpu:
-                        self.unset.note(tensor)
-                return made
-
-        return Seen()
+        if self.allocator is not None:
+            self.allocator.end()
 
     def search(self):
-        """Note what was made before or elsewhere, as by NumPy."""
+        """Find what was made before, or elsewhere, as by NumPy."""
+        import torch
+        from torch.multiprocessing.reductions import StorageWeakRef
+
         for thing in gc.get_objects():
-            self.note(thing)
+            if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.is_cpu and thing.layout is torch.strided:
+                with contextlib.suppress(RuntimeError, NotImplementedError):  # one that has no memory
+                    storage = thing.untyped_storage()
+                    self.others[storage.data_ptr()] = StorageWeakRef(storage), storage.nbytes()
 
     def memory(self):
-        """{start: (what holds it, size, the line)}, as ``Streams.memory``."""
-        import torch
-
-        self.known = {weak: line for weak, line in self.known.items() if not weak.expired()}
-        storages = ((torch.UntypedStorage._new_with_weak_ptr(w.cdata), line) for w, line in self.known.items())
-        return {s.data_ptr(): (s, s.nbytes(), line) for s, line in storages if s is not None and s.nbytes()}
+        self.others = {start: other for start, other in self.others.items() if not other[0].expired()}
+        room = 2 * self.allocator.memory(None, 0)
+        pairs = (ctypes.c_uint64 * room)()
+        self.allocator.memory(pairs, room // 2)
+        known = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        self.unset.given.update((start, start + size) for start, size in known.items())
+        known = {start: size for start, (_, size) in self.others.items()} | known
+        return {start: (None, size, f"a tensor of {size:,} bytes") for start, size in known.items() if size}
 
 
 class Extension(ArraysHost):
@@ -189,7 +177,7 @@ def build(session, tensors, original, *args, **kwargs):
         refuse_missing(nvcc, library)
         texts = [ptx.read_text() for kernel in kernels for ptx in folder.glob(f"{Path(kernel).stem}.*ptx")]
         files = dict.fromkeys(path for source in (*kernels, *sources) for path in beside(source))
-        tensors.begin()
+        tensors.begin(nvcc, folder)
         program = program_frame()[0].f_code.co_filename
         tensors.users.append(Extension(tensors, session, library, texts, *files, program))
         return import_library(name, path, *more)
@@ -216,7 +204,7 @@ def stand_in(session, unset):
     from torch.utils import cpp_extension
 
     with contextlib.ExitStack() as stack:
-        tensors = Tensors(unset, stack)
+        tensors = Tensors(unset)
         stack.callback(tensors.end)
         compiler = functools.partial(build, session, tensors, cpp_extension._jit_compile)
         inline = functools.partial(build_inline, cpp_extension.load_inline)
