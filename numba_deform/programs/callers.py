@@ -28,7 +28,7 @@ def program_place():
 
 
 def located(sources):
-    """Texts of C++ with ``#line`` where all of them stand in the program's file as they are: its lines are theirs."""
+    """Texts of C++ with ``#line`` where all stand in the program's file as they are: faults name its lines."""
     file = Path(program_frame()[0].f_code.co_filename).absolute()
     text = file.read_text() if file.exists() else ""
     if not all(source in text for source in sources):

@@ -31,11 +31,11 @@ from .children import keep, watched
 from .driver import HostDriver, at
 from .endings import status_of
 from .summary import short
-from .triton_driver import REGISTERS, Launched
+from .triton_driver import REGISTERS, Launched, Unset
 
 RUNTIME = Path(__file__).with_name("cudart.c")
 SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, LAUNCH_FAILURE = 0, 1, 9, 719
-LOW = 1 << 20  # no address of memory is below
+LOW, TABLE = 1 << 20, 1 << 16  # no address is below; bytes of what may hold addresses
 REFUSED, BYTE = 2, np.dtype(np.uint8)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
@@ -97,7 +97,7 @@ def made_runtime(nvcc, folder, more=()):
 
 
 def refuse_missing(nvcc, library):
-    """Give the runtime beside a library what that calls of CUDA's libraries and is not supported: it says so."""
+    """Give the runtime beside a library what that calls of CUDA's libraries and it has not: it says so."""
     runtime, stubs = library.with_name("cudart.so"), library.with_name("missing.c")
     said = subprocess.run(["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True).stdout
     here = subprocess.run(["nm", "-D", "--defined-only", str(runtime)], capture_output=True, text=True).stdout
@@ -376,24 +376,50 @@ class Host(HostDriver):
 
 
 class ArraysHost(Host):
-    """The runtime of a program whose memory is that of another library's arrays. ``arrays``: their ``memory()``
-    as that of ``Streams``, ``unset`` of it, and a ``search()`` for what is not in it yet."""
+    """The runtime of a program whose memory is that of a library's arrays. ``arrays`` has their ``memory()``,
+    as that of ``Streams``, and a ``search()`` for what is not in it. What nobody has set holds ``PATTERN``.
+    Whoever comes from the program calls ``look`` first."""
 
     def look(self):
         """See what memory the arrays have now, and what of it nobody has set."""
-        left = {part for part in self.unset if (self.memory_at(part[0]) or part)[0] in self.of_arrays}
-        self.arrays.unset.given.update(left)  # what a kernel has set in part
         own = {start: memory for start, memory in self.memory.items() if start not in self.of_arrays}
         self.of_arrays = self.arrays.memory()
-        self.memory, self.unset = own | self.of_arrays, [part for part in self.unset if part not in left]
-        self.unset += self.arrays.unset.within((a, a + size) for a, (_, size, _) in self.of_arrays.items())
+        self.memory = own | self.of_arrays
+        whole = ((start, start + size) for start, (_, size, _) in self.of_arrays.items())
+        in_part = (part for part in self.unset if (self.memory_at(part[0]) or part)[0] in self.of_arrays)
+        unset = [part for part in dict.fromkeys((*whole, *in_part)) if Unset.holds(*part)]
+        self.unset = [part for part in self.unset if (self.memory_at(part[0]) or part)[0] in own] + unset
 
     def with_memory(self, kernel, values):
+        """With the memory that addresses lead to, from the arguments on: what else there is changes from launch
+        to launch, and machine code is made for the names of all."""
         words = np.frombuffer(b"".join(value.tobytes() for value in values if value.nbytes % 8 == 0), np.uint64)
-        if any(self.memory_at(word) is None for word in words[words > LOW].tolist()):
+        if not _led_to(self.memory, words)[1].all():
             self.arrays.search()
             self.look()
-        return super().with_memory(kernel, values)
+        everything, new = self.memory, _led_to(self.memory, words)[0]
+        reached = {start: memory for start, memory in everything.items() if start not in self.of_arrays}
+        while new := new - reached.keys():
+            reached |= {start: everything[start] for start in new}
+            small = [at(start, (everything[start][1] // 8,), None, np.dtype(np.uint64)) for start in new
+                     if everything[start][1] < TABLE]  # fmt: skip
+            new = _led_to(everything, np.concatenate(small))[0] if small else set()
+        self.memory = reached
+        try:
+            return super().with_memory(kernel, values)
+        finally:
+            self.memory = everything
+
+
+def _led_to(memory, words):
+    """(starts of the memory that these words are addresses in, which of the words that may be one are)."""
+    words, starts = words[words > LOW], np.array(sorted(memory), np.uint64)
+    if not len(starts):
+        return set(), np.zeros(len(words), bool)
+    sizes = np.array([memory[int(start)][1] for start in starts], np.uint64)
+    index = np.searchsorted(starts, words, "right") - 1
+    inside = (index >= 0) & (words < starts[index] + sizes[index])
+    return {int(starts[i]) for i in np.unique(index[inside])}, inside
 
 
 def _text(address):

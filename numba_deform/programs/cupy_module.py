@@ -1,8 +1,8 @@
 """CuPy under ``numba-deform check program.py``, where there is neither CuPy nor a GPU: a module in its place.
 
-Its arrays are NumPy's, on the host. ``RawKernel`` and ``RawModule`` compile their code with NVRTC, as CuPy does,
-and each launch is judged; streams and events are those of the stand-in for the driver. Other functions are
-NumPy's of the same name, and what has neither is refused by its name."""
+Its arrays are NumPy's, on the host. ``RawKernel`` and ``RawModule`` compile their code with NVRTC, as CuPy
+does, and each launch is judged; streams and events are those of the stand-in for the driver. Other functions
+are NumPy's of the same name, and what has neither is refused by its name."""
 
 import contextlib
 import ctypes
@@ -20,11 +20,11 @@ import numpy as np
 from ..device.limits import LIMITS, capability_of
 from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
 from ..engines.cpu.memory.scalars import bounds_of
+from ..engines.launches import PATTERN
 from .callers import located
 from .cuda_program import LAUNCH_FAILURE, SUCCESS, ArraysHost
 from .driver import MULTIPROCESSORS, HostDriver
 from .streams import Streams
-from .triton_driver import Unset
 
 UNASKED = 48 << 10  # bytes of dynamic shared memory that a launch may have without asking for more
 SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}  # what CuPy makes of them
@@ -74,9 +74,6 @@ class Pointer:
 class Arrays:
     """The memory of all Arrays, for ``ArraysHost``."""
 
-    def __init__(self):
-        self.unset = Unset()
-
     def search(self):
         """All are known."""
 
@@ -96,7 +93,8 @@ class Runtime(ArraysHost):
     """What launches kernels; streams and events are its own."""
 
     def __init__(self, session):
-        HostDriver.__init__(self, lambda fault, name: session.found(fault, name), capability_of(session.arch))
+        self.capability = capability_of(session.arch)
+        HostDriver.__init__(self, session.found, self.capability)
         self.session, self.arrays, self.of_arrays = session, Arrays(), {}
         self.modules, self.refusal, self.kinds, self.contents = [], None, {}, {}
         self.folder = tempfile.TemporaryDirectory(prefix="numba_deform_cupy_")
@@ -118,9 +116,9 @@ class Runtime(ArraysHost):
 
     def start(self, kernel, grid, block, args, shared, limit, stream, cooperative):
         """Launch a kernel as a program does."""
+        if len(args) != len(kernel.entry.params):
+            raise TypeError(f"{kernel.name} takes {len(kernel.entry.params)} arguments, not {len(args)}")
         buffers = [self.argument(kernel, n, value) for n, value in enumerate(args)]
-        if len(buffers) != len(kernel.entry.params):
-            raise TypeError(f"{kernel.name} takes {len(kernel.entry.params)} arguments, not {len(buffers)}")
         places = (ctypes.c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
         three = ((*(shape if hasattr(shape, "__len__") else (shape,)), 1, 1)[:3] for shape in (grid, block))
         nine = (ctypes.c_uint * 9)(*map(int, (*next(three), *next(three), 1, 1, 1)))
@@ -139,10 +137,10 @@ class Runtime(ArraysHost):
             value = SCALARS[type(value)](value)
         elif not isinstance(value, (np.generic, np.ndarray)) or value.size != 1:
             raise TypeError(f"{kernel.name}: a kernel does not take {type(value).__name__} {value!r:.60}")
-        content, wanted = value.tobytes(), kernel.entry.params[number].size if number < len(kernel.entry.params) else 0
+        content, wanted = value.tobytes(), kernel.entry.params[number].size
         if wanted > len(content) or (wanted < len(content) and not isinstance(given, int)):
-            self.session.note(f"{self.line()}: {kernel.name} takes {wanted} bytes for "
-                              f"{kernel.parameters[number]}, and {type(given).__name__} has {len(content)}")  # fmt: skip
+            what = f"{kernel.parameters[number]}, and {type(given).__name__} has {len(content)}"
+            self.session.note(f"{self.line()}: {kernel.name} takes {wanted} bytes for {what}")
         return ctypes.create_string_buffer(content, max(wanted, len(content)))
 
 
@@ -151,7 +149,7 @@ HERE = []  # the Runtime of the program that is judged
 
 def cleared(array):
     """A new array, which holds garbage as on a GPU."""
-    HERE[-1].arrays.unset.fill(array.ctypes.data, array.nbytes)
+    ctypes.memset(array.ctypes.data, PATTERN, array.nbytes)
     return array
 
 
@@ -212,10 +210,30 @@ class RawKernel(RawModule):
 
 
 # --- cupy.cuda ----------------------------------------------------------------------------------------
-class Entered:
-    """What a ``with`` block is inside of, and which one is now."""
+class Device(contextlib.nullcontext):
+    """``cupy.cuda.Device``: there is one."""
 
-    now = []
+    def __init__(self, device=0):
+        super().__init__(self)
+        if device not in (None, 0):
+            raise ValueError(f"there is one device, and no device {device}")
+        self.id, self.use = 0, lambda: None
+        self.compute_capability, self.mem_info = "{}{}".format(*HERE[-1].capability), HERE[-1].cuMemGetInfo()
+
+    def __int__(self):
+        return self.id
+
+    def synchronize(self):
+        HERE[-1].cuCtxSynchronize()
+
+
+class Stream:
+    """``cupy.cuda.Stream``."""
+
+    now = []  # those that ``with`` blocks are inside of, or the one in use
+
+    def __init__(self, null=False, non_blocking=False, ptds=False, priority=None):
+        self.ptr = 0 if null or ptds else int(HERE[-1].cuStreamCreate(0))
 
     def __enter__(self):
         self.now.append(self)
@@ -227,35 +245,6 @@ class Entered:
     def use(self):
         self.now[:] = [self]
         return self
-
-
-class Device(Entered):
-    """``cupy.cuda.Device``: there is one."""
-
-    now = []
-
-    def __init__(self, device=0):
-        if device not in (None, 0):
-            raise ValueError(f"there is one device, and no device {device}")
-        self.id = 0
-
-    compute_capability = property(lambda self: "{}{}".format(*capability_of(HERE[-1].session.arch)))
-    mem_info = property(lambda self: HERE[-1].cuMemGetInfo())
-
-    def __int__(self):
-        return self.id
-
-    def synchronize(self):
-        HERE[-1].cuCtxSynchronize()
-
-
-class Stream(Entered):
-    """``cupy.cuda.Stream``."""
-
-    now = []
-
-    def __init__(self, null=False, non_blocking=False, ptds=False, priority=None):
-        self.ptr = 0 if null or ptds else int(HERE[-1].cuStreamCreate(0))
 
     def synchronize(self):
         HERE[-1].cuStreamSynchronize(self.ptr)
@@ -289,7 +278,7 @@ def current_stream():
 
 
 def elapsed(start, end):
-    HERE[-1].session.note("times between events are the host's: cupy.cuda.get_elapsed_time says nothing of a GPU")
+    HERE[-1].session.note("times between events are the host's: get_elapsed_time says nothing of a GPU")
     return HERE[-1].cuEventElapsedTime(start.ptr, end.ptr)
 
 
@@ -304,7 +293,7 @@ class Module(python.ModuleType):
     def __getattr__(self, name):
         value = getattr(self.of_numpy, name, None)
         if value is None or isinstance(value, python.ModuleType):
-            raise Refused(f"{self.__name__}.{name} is not supported by check, and NumPy has no such function")
+            raise Refused(f"{self.__name__}.{name} is not supported by check")
         if callable(value) and not isinstance(value, (type, np.ufunc)):
             value = on_device(value, self.of_numpy is np.random)
         setattr(self, name, value)
@@ -316,7 +305,7 @@ def on_device(function, has_no_types=False):
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        HERE[-1].session.note("cupy's functions on arrays were NumPy's, on the host: its own kernels were not judged")
+        HERE[-1].session.note("cupy's functions of arrays ran in NumPy: of theirs no kernel was judged")
         kind = kwargs.pop("dtype", None) if has_no_types else None
         made = function(*args, **kwargs)
         made = _as_arrays(np.asarray(made, kind) if kind else made, args)
@@ -336,17 +325,19 @@ def _as_arrays(made, args):
     return (made.copy(order="K") if from_host else made).view(Array)
 
 
-def modules(arch):
-    """{name: module}, of all that there is."""
-    major, minor = capability_of(arch)
+def modules(major, minor):
+    """{name: module}, of all that there is on a GPU of that compute capability."""
     properties = {"name": b"CPU engine of numba_deform", "major": major, "minor": minor, "warpSize": 32,
                   "multiProcessorCount": MULTIPROCESSORS, "maxThreadsPerBlock": 1024,
-                  "sharedMemPerBlock": UNASKED, "sharedMemPerBlockOptin": LIMITS[major, minor].block_shared}  # fmt: skip
+                  "sharedMemPerBlock": UNASKED,
+                  "sharedMemPerBlockOptin": LIMITS[major, minor].block_shared}  # fmt: skip
     pool = python.SimpleNamespace(free_all_blocks=lambda: None, used_bytes=lambda: 0, total_bytes=lambda: 0)
-    streams = {"Stream": Stream, "Event": Event, "get_current_stream": current_stream, "get_elapsed_time": elapsed}
+    streams = {"Stream": Stream, "Event": Event, "get_current_stream": current_stream,
+               "get_elapsed_time": elapsed}  # fmt: skip
     runtime = Module("cupy.cuda.runtime", {
         "getDeviceCount": lambda: 1, "getDevice": lambda: 0, "setDevice": Device,
-        "deviceSynchronize": lambda: Device().synchronize(), "getDeviceProperties": lambda device: properties})  # fmt: skip
+        "getDeviceProperties": lambda device: properties,
+        "deviceSynchronize": lambda: Device().synchronize()})  # fmt: skip
     cuda = {"Device": Device, "MemoryPointer": Pointer, "is_available": lambda: True, "runtime": runtime}
     numpys = {name: Module(f"cupy.{name}", {}, getattr(np, name)) for name in NUMPY}
     own = {
@@ -356,7 +347,8 @@ def modules(arch):
         "get_default_memory_pool": lambda: pool, "get_default_pinned_memory_pool": lambda: pool,
         "is_available": lambda: True,
     }  # fmt: skip
-    names = Module("cupy.cuda", cuda | streams), Module("cupy.cuda.stream", streams), Module("cupy.cuda.device", cuda)
+    names = [Module(f"cupy.cuda{name}", own) for name, own in
+             (("", cuda | streams), (".stream", streams), (".device", cuda))]  # fmt: skip
     vars(names[0]).update(stream=names[1], device=names[2])
     cupy = Module("cupy", own | numpys | {"cuda": names[0]}, np)
     return {module.__name__: module for module in (cupy, *names, runtime, *numpys.values())}
@@ -373,7 +365,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if not HERE:
             HERE.append(Runtime(self.session))
-            Stream.null, self.modules = Stream(null=True), modules(self.session.arch)
+            Stream.null, self.modules = Stream(null=True), modules(*HERE[-1].capability)
         if name not in self.modules:
             raise ModuleNotFoundError(f"{name} is not supported by check", name=name)
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
@@ -395,5 +387,4 @@ def stand_in(session):
         sys.meta_path.remove(finder)
         for name in finder.modules:
             sys.modules.pop(name, None)
-        for made in HERE, Device.now, Stream.now:
-            made.clear()
+        HERE.clear(), Stream.now.clear()

@@ -350,5 +350,6 @@ def stand_ins(session):
     capability = capability_of(session.arch)
     numba = driver.stand_in(session.judge, session.found, capability)
     extensions = functools.partial(torch_extension.stand_in, session)
-    with numba, triton_driver.stand_in(session.judge, session.note, capability, extensions), cupy_module.stand_in(session):
+    triton = triton_driver.stand_in(session.judge, session.note, capability, extensions)
+    with numba, triton, cupy_module.stand_in(session):
         yield

@@ -1,10 +1,11 @@
 """PyTorch's CUDA extensions under ``numba-deform check program.py``, unchanged: ``load`` and ``load_inline`` of
 ``torch.utils.cpp_extension`` build them for tensors on the CPU.
 
-PyTorch's own build runs, with other flags. Kernels become PTX that the engine judges, the host's code calls the
-stand-in for the CUDA runtime (``cuda_program.py``) and finds ``torch_cuda.h`` for PyTorch's CUDA headers; in the
-sources ``CUDA`` means the CPU. Tensors are memory that the program has asked for: ``torch_memory.cpp`` is told of
-each allocation. Not public there is ``_jit_compile``, with what it calls; tried with PyTorch 2.13 and 2.14."""
+PyTorch's own build runs, with other flags. Kernels become PTX that the engine judges, the host's code calls
+the stand-in for the CUDA runtime (``cuda_program.py``) and finds ``torch_cuda.h`` for PyTorch's CUDA headers;
+in the sources ``CUDA`` means the CPU. Tensors are memory that the program has asked for: ``torch_memory.cpp``
+is told of each allocation. Not public there is ``_jit_compile``, with what it calls; tried with PyTorch 2.13
+and 2.14."""
 
 import contextlib
 import ctypes
@@ -24,7 +25,8 @@ from .cuda_program import AS_LIBRARY, LIBRARIES, WITH_LINES, ArraysHost, made_ru
 
 STAND_IN, ALLOCATOR = (Path(__file__).with_name(name) for name in ("torch_cuda.h", "torch_memory.cpp"))
 HEADERS = (
-    *(f"c10/cuda/CUDA{name}.h" for name in ("CachingAllocator", "Exception", "Functions", "Guard", "Macros", "Stream")),
+    *(f"c10/cuda/CUDA{name}.h" for name in
+      ("CachingAllocator", "Exception", "Functions", "Guard", "Macros", "Stream")),
     *(f"ATen/cuda/{name}.h" for name in ("CUDAContext", "CUDAContextLight", "CUDAUtils", "Exceptions")),
 )  # fmt: skip
 OF_TYPES = "ATen/core/DeprecatedTypeProperties.h"  # where there is no is_cpu yet
@@ -33,15 +35,16 @@ IS_CPU = "bool is_cpu() const { return backendToDeviceType(backend_) == kCPU; }\
 ON_THE_CPU = "\n#define CUDA CPU\n#define kCUDA kCPU\n#define is_cuda is_cpu\n"
 INCLUDE = re.compile(r'(?m)^[ \t]*#[ \t]*include[ \t]*[<"]((?:torch|ATen|c10)/[^>"]+)[>"]')
 ARCHITECTURE = re.compile(r"(?:-arch|-gencode|--gpu-architecture|--generate-code|-code)[=\0][^\0]*\0")
+LOOKING = b"launch", b"moved", b"filled", b"kind", b"free"  # what asks for the tensors' memory
 STOPPED = -(2**63)  # what cudart.c takes for an exception
 
 
 class Tensors:
-    """The memory of all tensors, for ``ArraysHost``: of those that are made from ``begin`` on the allocator knows,
-    others are found by a search."""
+    """The memory of all tensors, for ``ArraysHost``: the allocator tells of what is made from ``begin`` on, and
+    a search finds the rest."""
 
-    def __init__(self, unset):
-        self.unset, self.others, self.users, self.allocator = unset, {}, [], None
+    def __init__(self):
+        self.others, self.users, self.allocator = {}, [], None
 
     def begin(self, nvcc, folder):
         """Be told of each allocation of PyTorch's, once."""
@@ -50,8 +53,8 @@ class Tensors:
         if self.allocator is None:
             library, own = folder / f"torch_memory_{torch.__version__}.so", Path(torch.__file__).parent
             if not library.exists():
-                words = ["-std=c++20", *AS_LIBRARY, f"-I{own / 'include'}", str(ALLOCATOR), f"-L{own / 'lib'}", "-lc10"]
-                cuda_kernels.run_nvcc(nvcc, [*words, "-o", str(library)], ALLOCATOR)
+                words = ["-std=c++20", f"-I{own / 'include'}", str(ALLOCATOR), f"-L{own / 'lib'}", "-lc10"]
+                cuda_kernels.run_nvcc(nvcc, [*AS_LIBRARY, *words, "-o", str(library)], ALLOCATOR)
             self.allocator = ctypes.CDLL(str(library))
             self.allocator.begin(PATTERN)
             self.search()
@@ -70,8 +73,8 @@ class Tensors:
         from torch.multiprocessing.reductions import StorageWeakRef
 
         for thing in gc.get_objects():
-            if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.is_cpu and thing.layout is torch.strided:
-                with contextlib.suppress(RuntimeError, NotImplementedError):  # one that has no memory
+            if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.is_cpu:
+                with contextlib.suppress(RuntimeError, NotImplementedError):  # a sparse one has no such memory
                     storage = thing.untyped_storage()
                     self.others[storage.data_ptr()] = StorageWeakRef(storage), storage.nbytes()
 
@@ -81,7 +84,6 @@ class Tensors:
         pairs = (ctypes.c_uint64 * room)()
         self.allocator.memory(pairs, room // 2)
         known = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        self.unset.given.update((start, start + size) for start, size in known.items())
         known = {start: size for start, (_, size) in self.others.items()} | known
         return {start: (None, size, f"a tensor of {size:,} bytes") for start, size in known.items() if size}
 
@@ -98,7 +100,8 @@ class Extension(ArraysHost):
         if name == b"why":
             return ctypes.addressof(self.why)
         try:
-            self.look()
+            if name in LOOKING:
+                self.look()
             return self.called(name, words)
         except BaseException as error:
             text = error.args[0] if isinstance(error, KeyError) else error
@@ -126,7 +129,7 @@ def prepared(folder, nvcc, sources):
         # PyTorch's own headers come first, as they are.
         names = dict.fromkeys(header for text in texts for header in INCLUDE.findall(text))
         found = [header for header in names if header not in HEADERS and (is_kernel or ".cuh" not in header)
-                 and any((folder / header).exists() for folder in (own, own / "torch/csrc/api/include"))]  # fmt: skip
+                 and any((at / header).exists() for at in (own, own / "torch/csrc/api/include"))]  # fmt: skip
         text = "".join(f"#include <{header}>\n" for header in (*found, "torch_cuda.h")) + ON_THE_CPU
         _write(folder / name, text)
         words.append(["-include", str(folder / name)])
@@ -156,7 +159,8 @@ def build(session, tensors, original, *args, **kwargs):
     kernels = [source for source in sources if source.endswith(".cu")]
     if not kernels:
         return original(**given)
-    nvcc, folder = cuda_kernels.nvcc(), Path(given["build_directory"]).resolve() / f"numba_deform_{session.arch}"
+    folder = Path(given["build_directory"]).resolve() / f"numba_deform_{session.arch}"
+    nvcc = cuda_kernels.nvcc()
     if nvcc is None:
         raise FileNotFoundError(f"nvcc compiles an extension, and is not there; {cuda_kernels.INSTALL}")
     of_cpp, of_cuda, headers = prepared(folder, nvcc, sources)
@@ -164,7 +168,7 @@ def build(session, tensors, original, *args, **kwargs):
     asked = ARCHITECTURE.sub("", "".join(f"{word}\0" for word in more["extra_cuda_cflags"])).split("\0")[:-1]
     libraries = [word for word in more["extra_ldflags"] if not LIBRARIES.match(word)]
     given |= more | {
-        "sources": sorted(sources, key=kernels.__contains__),  # of functions for the CPU and CUDA the last counts
+        "sources": sorted(sources, key=kernels.__contains__),  # of operators for both the last counts
         "extra_cflags": [*more["extra_cflags"], *of_cpp, "-g1"],
         "extra_cuda_cflags": [*of_cuda, *WITH_LINES, "--keep-dir", str(folder),
                               f"-gencode=arch={target},code={target}", *asked],
@@ -185,7 +189,7 @@ def build(session, tensors, original, *args, **kwargs):
     import_library, flags = cpp_extension._import_module_from_library, cpp_extension._prepare_ldflags
     with (
         mock.patch.object(cpp_extension, "_import_module_from_library", load),
-        mock.patch.object(cpp_extension, "_prepare_ldflags", lambda words, cuda, *more: flags(words, False, *more)),
+        mock.patch.object(cpp_extension, "_prepare_ldflags", lambda own, _, *more: flags(own, False, *more)),
         mock.patch.object(cpp_extension, "CUDA_HOME", cpp_extension.CUDA_HOME or str(Path(nvcc).parents[1])),
         mock.patch.dict(os.environ, PYTORCH_NVCC=str(nvcc)),
     ):
@@ -199,12 +203,12 @@ def build_inline(original, name, cpp_sources, cuda_sources=None, *args, **kwargs
 
 
 @contextlib.contextmanager
-def stand_in(session, unset):
+def stand_in(session):
     """Inside, extensions are built for the CPU, and each launch goes to ``session``."""
     from torch.utils import cpp_extension
 
     with contextlib.ExitStack() as stack:
-        tensors = Tensors(unset)
+        tensors = Tensors()
         stack.callback(tensors.end)
         compiler = functools.partial(build, session, tensors, cpp_extension._jit_compile)
         inline = functools.partial(build_inline, cpp_extension.load_inline)

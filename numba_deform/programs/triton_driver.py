@@ -88,9 +88,9 @@ class Awaited(importlib.abc.MetaPathFinder):
 
 
 @contextlib.contextmanager
-def stand_in(run, note, capability, extensions=lambda unset: contextlib.nullcontext()):
+def stand_in(run, note, capability, extensions=contextlib.nullcontext):
     """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out. The
-    GPU that programs find has that compute ``capability``. ``extensions(unset)`` is entered for a program that
+    GPU that programs find has that compute ``capability``. ``extensions()`` is entered for a program that
     builds extensions of PyTorch's."""
     with contextlib.ExitStack() as stack:
         there, unset = set(), Unset()
@@ -100,7 +100,7 @@ def stand_in(run, note, capability, extensions=lambda unset: contextlib.nullcont
             if name == "triton":
                 stack.enter_context(_triton(run, note, unset, capability))
             elif name == EXTENSIONS:
-                stack.enter_context(extensions(unset))
+                stack.enter_context(extensions())
             if "torch" in there and len(there) == 2:  # PyTorch may import Triton before it is complete itself
                 stack.enter_context(_torch(unset, capability))
 
@@ -124,26 +124,22 @@ class Unset:
     def note(self, tensor):
         """That of a new tensor; of a few bytes the pattern might come by chance."""
         storage = tensor.untyped_storage()
-        self.fill(storage.data_ptr(), storage.nbytes())
-
-    def fill(self, start, size):
-        """Bytes that are given."""
+        start, size = storage.data_ptr(), storage.nbytes()
         if size >= 4:
             ctypes.memset(start, PATTERN, size)
             self.given[start] = start + size
 
     def ranges(self, launch):
         """(start, stop) of the bytes of a launch's arrays that hold garbage."""
-        return self.within((a.start, a.stop) for a in extents(launch.args, launch.kernel.parameters))
-
-    def within(self, bounds):
-        """The same of bytes (start, stop) of memory that is there."""
-        found = ((max(start, a), min(stop, b)) for a, b in bounds for start, stop in self.given.items())
-        return tuple(each for each in found if each[0] < each[1] and self._holds(*each))
+        arrays = extents(launch.args, launch.kernel.parameters)
+        found = ((max(start, a.start), min(stop, a.stop)) for a in arrays for start, stop in self.given.items())
+        return tuple(each for each in found if each[0] < each[1] and self.holds(*each))
 
     @staticmethod
-    def _holds(start, stop):
-        return ctypes.string_at(start, stop - start) == bytes([PATTERN]) * (stop - start)
+    def holds(start, stop):
+        """Whether these bytes are the pattern, at first the beginning."""
+        sizes = min(8, stop - start), stop - start
+        return all(ctypes.string_at(start, size) == bytes([PATTERN]) * size for size in sizes)
 
 
 # --- Triton -------------------------------------------------------------------------------------------

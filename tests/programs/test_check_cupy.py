@@ -1,5 +1,5 @@
-"""A program with CuPy's own kernels under ``numba-deform check``, unchanged, where CuPy is not: ``FAULT`` plants
-the fault whose line says ``fault n``."""
+"""A program with CuPy's RawKernel and RawModule under ``numba-deform check``, unchanged, where CuPy is not: the
+first argument plants the fault whose line says ``fault n``."""
 
 import json
 import re
@@ -37,7 +37,8 @@ template <typename T, int N> __global__ void times(T *x) {
     x[threadIdx.x] *= N;
 }
 """
-module = cp.RawModule(code=code, options=("-std=c++17", f"-DFAULT={FAULT}"), name_expressions=("times<float, 3>",))
+options = "-std=c++17", f"-DFAULT={FAULT}"
+module = cp.RawModule(code=code, options=options, name_expressions=("times<float, 3>",))
 scale = cp.RawKernel("""
 extern "C" __global__ void scale(float *x, float by, long long n) {
     extern __shared__ float unused[];
@@ -95,7 +96,7 @@ def test_right(tmp_path, capsys):
     assert (status, said["faults"], said["launches"], said["kernels"]) == (0, [], 4, 3), told.err
     assert told.out.endswith("ended\n")
     functions, size = said["notes"]
-    assert functions.startswith("cupy's functions on arrays were NumPy's")
+    assert functions.startswith("cupy's functions of arrays ran in NumPy")
     assert re.fullmatch(r"program.py:\d+: scale takes 4 bytes for by, and float has 8", size)
     assert "cupy" not in sys.modules
 
@@ -103,7 +104,7 @@ def test_right(tmp_path, capsys):
 @pytest.mark.parametrize("number, fault, words", [
     (1, "DataRace", r"reads tile\[byte \d+\], which thread \d+ wrote at program.py:17"),
     (2, "OutOfRange", "writes 4 bytes at byte 256 of out, which has 256"),
-    (3, "StreamRace", "times<float, 3> on stream 2 .* which turn on stream 1 .* writes, .* nothing orders the two"),
+    (3, "StreamRace", "times<float, 3> on stream 2 .* which turn on stream 1 .* nothing orders the two"),
     (4, "UninitialisedRead", "x.* nothing has written"),
     (5, "BadLaunch", "50,000 bytes of dynamic shared memory"),
 ])  # fmt: skip
