@@ -5,6 +5,7 @@ does, and each launch is judged; streams and events are those of the stand-in fo
 are NumPy's of the same name, and what has neither is refused by its name."""
 
 import contextlib
+import copy
 import ctypes
 import functools
 import importlib.abc
@@ -368,7 +369,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             Stream.null, self.modules = Stream(null=True), modules(*HERE[-1].capability)
         if name not in self.modules:
             raise ModuleNotFoundError(f"{name} is not supported by check", name=name)
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return importlib.machinery.ModuleSpec(name, copy.copy(self), is_package=True)
 
     def create_module(self, spec):
         return self.modules[spec.name]

@@ -351,5 +351,5 @@ def stand_ins(session):
     numba = driver.stand_in(session.judge, session.found, capability)
     extensions = functools.partial(torch_extension.stand_in, session)
     triton = triton_driver.stand_in(session.judge, session.note, capability, extensions)
-    with numba, triton, cupy_module.stand_in(session):
+    with numba, cupy_module.stand_in(session), triton:
         yield

@@ -93,7 +93,8 @@ def stand_in(run, note, capability, extensions=contextlib.nullcontext):
     GPU that programs find has that compute ``capability``. ``extensions()`` is entered for a program that
     builds extensions of PyTorch's."""
     with contextlib.ExitStack() as stack:
-        there, unset = set(), Unset()
+        there, unset = set(), Unset()  # PyTorch may import Triton before it is complete itself
+        on_the_cpu = []
 
         def imported(name):
             there.add(name)
@@ -101,10 +102,10 @@ def stand_in(run, note, capability, extensions=contextlib.nullcontext):
                 stack.enter_context(_triton(run, note, unset, capability))
             elif name == EXTENSIONS:
                 stack.enter_context(extensions())
-            if "torch" in there and len(there) == 2:  # PyTorch may import Triton before it is complete itself
-                stack.enter_context(_torch(unset, capability))
+            if "torch" in there and len(there) > 1 and not on_the_cpu:
+                on_the_cpu.append(stack.enter_context(_torch(unset, capability)))
 
-        for name in "torch", "triton", EXTENSIONS:
+        for name in "torch", "triton", EXTENSIONS, "cupy":
             if name in sys.modules:
                 imported(name)
                 continue
@@ -381,7 +382,7 @@ def _torch(unset, capability):
 
     class OnTheCpu(TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
-            if function is torch.Tensor.is_cuda.__get__:
+            if function == torch.Tensor.is_cuda.__get__:
                 return True
             function, kwargs = torch.Tensor.cpu if function is torch.Tensor.cuda else function, kwargs or {}
             made = function(*map(on_cpu, args), **{k: on_cpu(v) for k, v in kwargs.items()})
@@ -395,5 +396,7 @@ def _torch(unset, capability):
     with contextlib.ExitStack() as stack:
         for name, value in _cuda(capability).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        if accelerator := getattr(torch, "accelerator", None):
+            stack.enter_context(mock.patch.object(accelerator, "is_available", lambda: False))
         stack.enter_context(OnTheCpu())
         yield
