@@ -103,9 +103,9 @@ class Runtime(ArraysHost):
     place, entry = Streams.place, staticmethod(lambda kernel: kernel)
 
     @functools.cache  # noqa: B019 (there is one of it in a program)
-    def compiled(self, code, name, options, compiler):
+    def compiled(self, code, file, options, compiler):
         """The kernels of a text."""
-        file = Path(self.folder.name) / f"{name}.cu"
+        file = Path(tempfile.mkdtemp(dir=self.folder.name), f"{file}.cu")
         file.write_text(code)
         options = [f"-arch={self.session.arch}", *options]
         return cuda_kernels.from_cuda(file, options, compiler)
@@ -170,44 +170,35 @@ class Function:
 
 
 class RawModule:
-    """``cupy.RawModule``."""
+    """``cupy.RawModule``. ``file``: the name of its text, where that does not stand in the program."""
 
     def __init__(self, code=None, *, path=None, options=(), backend="nvrtc", translate_cucomplex=False,
-                 enable_cooperative_groups=False, name_expressions=None, jitify=False):  # fmt: skip
+                 enable_cooperative_groups=False, name_expressions=None, jitify=False, file="code"):
         if code is None or translate_cucomplex or jitify:
             raise Refused("RawModule of a path, translate_cucomplex and jitify are not supported by check")
-        (code,) = located([code])
-        wanted = [f"template __global__ decltype({name}) {name};" for name in name_expressions or ()]
-        self.code, self.options, self.backend = "\n".join((code, *wanted)), tuple(options), backend
-        self.name, self.cooperative = "code", enable_cooperative_groups
+        wanted = (f"template __global__ decltype({name}) {name};" for name in name_expressions or ())
+        text, compiler = "\n".join((*located([code]), *wanted)), None if backend == "nvcc" else "nvrtc"
+        self.module = HERE[-1].compiled(text, file, tuple(options), compiler)
+        self.cooperative = enable_cooperative_groups
 
     def compile(self, log_stream=None):
-        compiler = None if self.backend == "nvcc" else "nvrtc"
-        return HERE[-1].compiled(self.code, self.name, self.options, compiler)
+        """It is compiled."""
 
     def get_function(self, name):
-        return Function(self.compile(), name, self.cooperative)
+        return Function(self.module, name, self.cooperative)
 
     def get_global(self, name):
-        return Pointer(HERE[-1].of(self.compile()).variable(name))
+        return Pointer(HERE[-1].of(self.module).variable(name))
 
 
-class RawKernel(RawModule):
+class RawKernel(Function):
     """``cupy.RawKernel``."""
 
+    compile = RawModule.compile
+
     def __init__(self, code, name, options=(), backend="nvrtc", **more):
-        super().__init__(code, options=options, backend=backend, **more)
-        self.name = name
-
-    @functools.cached_property
-    def function(self):
-        return self.get_function(self.name)
-
-    def __call__(self, grid, block, args, **more):
-        self.function(grid, block, args, **more)
-
-    def __getattr__(self, name):
-        return getattr(self.function, name)
+        made = RawModule(code, options=options, backend=backend, file=name, **more)
+        super().__init__(made.module, name, made.cooperative)
 
 
 # --- cupy.cuda ----------------------------------------------------------------------------------------

@@ -67,7 +67,9 @@ y = cp.asarray(host)
 times((1,), (64,), (y,))
 if FAULT == 4:
     y = cp.empty(64, cp.float32)
-scale((3,), 32, (y, np.float32(2), y.size), shared_mem=400 if FAULT != 5 else 50000)  # fault 4, fault 5
+if FAULT != 5:
+    scale.max_dynamic_shared_size_bytes = 50000
+scale((3,), 32, (y, np.float32(2), y.size), shared_mem=50000)  # fault 4, fault 5
 cp.cuda.Device().synchronize()
 if not FAULT:
     assert isinstance(y, cp.ndarray) and cp.get_array_module(y) is cp and cp.get_array_module(host) is np
