@@ -134,7 +134,7 @@ command(
 )  # fmt: skip
 command(
     "check", "check:check", "no",
-    "run a program of Numba CUDA, Triton, CuPy, PyTorch or CUDA C++, or one kernel, and say what is wrong with it",
+    "run a program of Numba, Triton, CuPy, PyTorch or CUDA C++, or one kernel, and say what is wrong with it",
     *keys.SIMULATION, keys.WAIVE,
     Key("explore", FLAG, "try every order of a launch's events first"),
     Key("stop", FLAG, "end the program at the first fault"),
