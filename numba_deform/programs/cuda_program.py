@@ -80,31 +80,30 @@ def compiled(file, options, nvcc, folder):
     if nvcc in (None, "nvrtc"):
         raise FileNotFoundError(f"{file} has a main(), which nvcc compiles, and NVRTC does not; "
                                 f"{cuda_kernels.INSTALL}")  # fmt: skip
-    runtime, library = made_runtime(nvcc, folder), folder / "program.so"
+    runtime, library = made_runtime(nvcc, folder / "cudart.so"), folder / "program.so"
     words = cuda_kernels.virtual([option for option in options if not LIBRARIES.match(option)])
     words += [*AS_LIBRARY, *WITH_LINES, "--keep-dir", str(folder)]
     cuda_kernels.run_nvcc(nvcc, [*words, str(file), str(runtime), "-o", str(library)], file)
-    refuse_missing(nvcc, library)
+    refuse_missing(nvcc, library, runtime)
     return library, [path.read_text() for path in sorted(folder.glob("*.ptx"))]
 
 
-def made_runtime(nvcc, folder, more=()):
-    """The stand-in for the runtime, compiled in a folder with ``more`` sources."""
-    runtime = Path(folder) / "cudart.so"
+def made_runtime(nvcc, runtime, more=()):
+    """The stand-in for the runtime, compiled with ``more`` sources."""
     words = [*AS_LIBRARY, *OF_RUNTIME, *map(str, more), str(RUNTIME), "-lstdc++", "-o", str(runtime)]
     cuda_kernels.run_nvcc(nvcc, words, RUNTIME)
     return runtime
 
 
-def refuse_missing(nvcc, library):
-    """Give the runtime beside a library what that calls of CUDA's libraries and it has not: it says so."""
-    runtime, stubs = library.with_name("cudart.so"), library.with_name("missing.c")
+def refuse_missing(nvcc, library, runtime):
+    """Give the runtime of a library what that calls of CUDA's libraries and it has not: it says so."""
+    stubs = library.with_name("missing.c")
     said = subprocess.run(["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True).stdout
     here = subprocess.run(["nm", "-D", "--defined-only", str(runtime)], capture_output=True, text=True).stdout
     if missing := set(LIBRARY.findall(said)) - {line.split()[-1] for line in here.splitlines()}:
         functions = "".join(f'int {name}() {{ return unsupported("{name}"); }}\n' for name in sorted(missing))
         stubs.write_text(f"int unsupported(const char *);\n{functions}")
-        made_runtime(nvcc, library.parent, [stubs])
+        made_runtime(nvcc, runtime, [stubs])
 
 
 def _in_child(session, built, file, words):
@@ -140,6 +139,8 @@ class Host(HostDriver):
     """The runtime of one program: ``cudart.c`` calls its methods, and those of the stand-in for the driver, by
     their names, with numbers. What they raise ends the program."""
 
+    runtime_name = "cudart.so"
+
     def __init__(self, session, library, texts, *sources):
         self.session, self.file, self.path = session, Path(sources[0]), library
         self.folders = {Path(source).resolve().parent for source in sources}
@@ -153,7 +154,7 @@ class Host(HostDriver):
         super().__init__(lambda fault, name: session.found(fault, name, self.line()), divmod(capability, 10))
         self.variables, self.kinds, self.refusal, self.hook = {}, {}, None, CALL(self.call)
         # What the program calls is looked for here first: other packages may have loaded a real runtime.
-        self.runtime = ctypes.CDLL(str(library.with_name("cudart.so")))
+        self.runtime = ctypes.CDLL(str(library.with_name(self.runtime_name)))
         self.library = ctypes.CDLL(str(library), os.RTLD_DEEPBIND)
         self.runtime.stand_in(self.hook, capability, getattr(self.library, "main", None))
 

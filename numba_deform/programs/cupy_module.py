@@ -26,6 +26,7 @@ from .callers import located
 from .cuda_program import LAUNCH_FAILURE, SUCCESS, ArraysHost
 from .driver import MULTIPROCESSORS, HostDriver
 from .streams import Streams
+from .torch_extension import Tensors
 
 UNASKED = 48 << 10  # bytes of dynamic shared memory that a launch may have without asking for more
 SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}  # what CuPy makes of them
@@ -73,13 +74,18 @@ class Pointer:
 
 
 class Arrays:
-    """The memory of all Arrays, for ``ArraysHost``."""
+    """The memory of all Arrays, for ``ArraysHost``, and of PyTorch's tensors, whose addresses kernels may
+    get."""
+
+    def __init__(self):
+        self.tensors = Tensors()
 
     def search(self):
-        """All are known."""
+        if "torch" in sys.modules:
+            self.tensors.search()
 
     def memory(self):
-        found = {}
+        found = self.tensors.memory()
         for array in [reference() for reference in list(ALIVE.values())]:
             shown = f"a cupy array {getattr(array, 'shape', '')}"
             while isinstance(getattr(array, "base", None), np.ndarray):
@@ -325,7 +331,8 @@ def modules(major, minor):
                   "sharedMemPerBlockOptin": LIMITS[major, minor].block_shared}  # fmt: skip
     pool = python.SimpleNamespace(free_all_blocks=lambda: None, used_bytes=lambda: 0, total_bytes=lambda: 0)
     streams = {"Stream": Stream, "Event": Event, "get_current_stream": current_stream,
-               "get_elapsed_time": elapsed}  # fmt: skip
+               "get_elapsed_time": elapsed,
+               "ExternalStream": lambda pointer, *more: Stream.null}  # fmt: skip
     runtime = Module("cupy.cuda.runtime", {
         "getDeviceCount": lambda: 1, "getDevice": lambda: 0, "setDevice": Device,
         "getDeviceProperties": lambda device: properties,

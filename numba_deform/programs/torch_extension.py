@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import hashlib
 import inspect
 import os
 import re
@@ -21,7 +22,7 @@ from unittest import mock
 from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
 from ..engines.launches import PATTERN
 from .callers import located, program_frame
-from .cuda_program import AS_LIBRARY, LIBRARIES, WITH_LINES, ArraysHost, made_runtime, refuse_missing
+from .cuda_program import AS_LIBRARY, LIBRARIES, RUNTIME, WITH_LINES, ArraysHost, made_runtime, refuse_missing
 
 STAND_IN, ALLOCATOR = (Path(__file__).with_name(name) for name in ("torch_cuda.h", "torch_memory.cpp"))
 HEADERS = (
@@ -80,19 +81,19 @@ class Tensors:
 
     def memory(self):
         self.others = {start: other for start, other in self.others.items() if not other[0].expired()}
-        room = 2 * self.allocator.memory(None, 0)
-        pairs = (ctypes.c_uint64 * room)()
-        self.allocator.memory(pairs, room // 2)
-        known = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        known = {start: size for start, (_, size) in self.others.items()} | known
+        known = {start: size for start, (_, size) in self.others.items()}
+        if self.allocator is not None:
+            pairs = (ctypes.c_uint64 * (2 * self.allocator.memory(None, 0)))()
+            self.allocator.memory(pairs, len(pairs) // 2)
+            known |= zip(pairs[::2], pairs[1::2], strict=True)
         return {start: (None, size, f"a tensor of {size:,} bytes") for start, size in known.items() if size}
 
 
 class Extension(ArraysHost):
     """The runtime of one extension."""
 
-    def __init__(self, tensors, *built):
-        self.arrays, self.of_arrays, self.why = tensors, {}, None
+    def __init__(self, tensors, runtime, *built):
+        self.arrays, self.of_arrays, self.why, self.runtime_name = tensors, {}, None, runtime.name
         super().__init__(*built)
 
     def call(self, name, words):
@@ -164,7 +165,11 @@ def build(session, tensors, original, *args, **kwargs):
     if nvcc is None:
         raise FileNotFoundError(f"nvcc compiles an extension, and is not there; {cuda_kernels.INSTALL}")
     of_cpp, of_cuda, headers = prepared(folder, nvcc, sources)
-    runtime, target = made_runtime(nvcc, folder), session.arch.replace("sm", "compute")
+    texts = repr([*(Path(source).read_text() for source in (*sources, RUNTIME)), more])
+    runtime = folder / f"cudart_{hashlib.sha256(texts.encode()).hexdigest()[:8]}.so"  # no build takes another's
+    if not runtime.exists():
+        made_runtime(nvcc, runtime)
+    target = session.arch.replace("sm", "compute")
     asked = ARCHITECTURE.sub("", "".join(f"{word}\0" for word in more["extra_cuda_cflags"])).split("\0")[:-1]
     libraries = [word for word in more["extra_ldflags"] if not LIBRARIES.match(word)]
     given |= more | {
@@ -178,12 +183,12 @@ def build(session, tensors, original, *args, **kwargs):
 
     def load(name, path, *more):
         library = Path(path) / f"{name}.so"
-        refuse_missing(nvcc, library)
+        refuse_missing(nvcc, library, runtime)
         texts = [ptx.read_text() for kernel in kernels for ptx in folder.glob(f"{Path(kernel).stem}.*ptx")]
         files = dict.fromkeys(path for source in (*kernels, *sources) for path in beside(source))
         tensors.begin(nvcc, folder)
         program = program_frame()[0].f_code.co_filename
-        tensors.users.append(Extension(tensors, session, library, texts, *files, program))
+        tensors.users.append(Extension(tensors, runtime, session, library, texts, *files, program))
         return import_library(name, path, *more)
 
     import_library, flags = cpp_extension._import_module_from_library, cpp_extension._prepare_ldflags

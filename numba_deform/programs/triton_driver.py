@@ -351,6 +351,21 @@ class CublasLt:
 
 
 # --- PyTorch ------------------------------------------------------------------------------------------
+class Nothing(contextlib.nullcontext):
+    """A stream or an event of ``torch.cuda``: there is nothing to wait for, and no time is measured."""
+
+    cuda_stream = 0
+
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: None
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, end):
+        return NO_TIME
+
+
 def _cuda(capability):
     """{name in torch.cuda: what stands for it}"""
     properties = python.SimpleNamespace(
@@ -361,9 +376,9 @@ def _cuda(capability):
     answers = {
         "is_available": True, "device_count": 1, "current_device": 0, "get_device_capability": capability,
         "get_device_name": properties.name, "get_device_properties": properties, "synchronize": None,
-        "set_device": None, "empty_cache": None, "current_stream": python.SimpleNamespace(cuda_stream=0),
-        "device": contextlib.nullcontext(), "stream": contextlib.nullcontext(),
-        "Stream": contextlib.nullcontext(),
+        "set_device": None, "empty_cache": None, "current_stream": Nothing(), "default_stream": Nothing(),
+        "device": contextlib.nullcontext(), "stream": contextlib.nullcontext(), "Stream": Nothing(),
+        "Event": Nothing(),
     }  # fmt: skip
     return {name: lambda *args, answer=answer, **kwargs: answer for name, answer in answers.items()}
 

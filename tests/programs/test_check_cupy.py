@@ -1,6 +1,7 @@
 """A program with CuPy's RawKernel and RawModule under ``numba-deform check``, unchanged, where CuPy is not: the
 first argument plants the fault whose line says ``fault n``."""
 
+import importlib.util
 import json
 import re
 import sys
@@ -127,3 +128,30 @@ def test_wrong(tmp_path, number, fault, words):
 def test_refused_by_its_name(tmp_path, capsys, number, words):
     status, said = check(tmp_path, number)
     assert status == 1 and said["faults"] == [] and words in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
+@pytest.mark.parametrize("count, faults", [(64, []), (65, ["OutOfRange"])])
+def test_tensors_of_pytorch(tmp_path, count, faults):
+    """Are handed over as arrays, which share their memory, and by their addresses."""
+    file = tmp_path / "program.py"
+    file.write_text(f'''
+import cupy
+import torch
+
+triple = cupy.RawKernel("""
+extern "C" __global__ void triple(float *x, int n) {{ if (threadIdx.x < n) x[threadIdx.x] *= 3; }}
+""", "triple")
+x = torch.ones(64, device="cuda")
+start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+start.record()
+with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+    triple((1,), (128,), (x.data_ptr(), {count}))
+    triple((1,), (128,), (cupy.asarray(x), 64))
+end.record()
+torch.cuda.synchronize()
+assert {count} > 64 or (x == 9).all() and x.is_cuda and start.elapsed_time(end) != 0
+''')
+    status = main(["check", f"json={tmp_path}/out.json", str(file)])
+    said = json.loads((tmp_path / "out.json").read_text())
+    assert (status, [f["fault"] for f in said["faults"]], said["launches"]) == (len(faults), faults, 2)
