@@ -134,7 +134,7 @@ command(
 )  # fmt: skip
 command(
     "check", "check:check", "no",
-    "run a program of Numba CUDA, Triton or CUDA C++, unchanged, or one kernel, and say what is wrong with it",
+    "run a program of Numba, Triton, CuPy, PyTorch or CUDA C++, or one kernel, and say what is wrong with it",
     *keys.SIMULATION, keys.WAIVE,
     Key("explore", FLAG, "try every order of a launch's events first"),
     Key("stop", FLAG, "end the program at the first fault"),
@@ -302,7 +302,7 @@ Examples:
   numba-deform check ring.ptx entry=ring grid=1 block=64 args=arguments.py
   numba-deform check program.cu options='-std=c++17 -DSTAGES=3' its arguments     # with its own main()
   numba-deform check ring.cu entry=ring grid=1 block=64 shared=65536 args=arguments.py options=-arch=sm_100a
-  numba-deform check matmul.py                                      # Triton's
+  numba-deform check matmul.py      # Triton's, CuPy's RawKernel, or what builds an extension of PyTorch's
   numba-deform new my.py
   numba-deform run --load my.py --stages 4 --engine cpu
   numba-deform run workload=picture picture_out=out.png

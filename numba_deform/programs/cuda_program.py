@@ -7,6 +7,7 @@ Memory and streams are those of the stand-in for the driver (``driver.py``). A f
 import copy
 import ctypes
 import functools
+import itertools
 import math
 import os
 import re
@@ -29,17 +30,20 @@ from ..engines.tensormap import maps, packed, rules
 from .children import keep, watched
 from .driver import HostDriver, at
 from .endings import status_of
-from .session import Session
 from .summary import short
-from .triton_driver import REGISTERS, Launched
+from .triton_driver import REGISTERS, Launched, Unset
 
 RUNTIME = Path(__file__).with_name("cudart.c")
 SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, LAUNCH_FAILURE = 0, 1, 9, 719
+LOW, TABLE = 1 << 20, 1 << 16  # no address is below; bytes of what may hold addresses
 REFUSED, BYTE = 2, np.dtype(np.uint8)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
 LIBRARIES = re.compile(r"-l?(?:cuda|cudart|cudart_static|cudadevrt|nvidia-ml)$")  # which the stand-in replaces
 LIBRARY = re.compile(r"(?m)\bU ((?:_*cuda[A-Z]|cu[A-Z]|cu(?:blas|fft|rand|sparse|solver|dnn)|nv|nccl)\w*)$")
+AS_LIBRARY = ("-shared", "-Xcompiler", "-fPIC", "--cudart=none")
+OF_RUNTIME = ("-Xcompiler", "-w,-fexceptions", "-Xlinker", "-Bsymbolic")
+WITH_LINES = ("-lineinfo", "-Xcompiler", "-g1", "--keep")  # and with the PTX in the folder of --keep-dir
 CALL = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))
 
 
@@ -48,13 +52,13 @@ def has_main(file):
     return bool(MAIN.search(COMMENT.sub(" ", Path(file).read_text(errors="replace"))))
 
 
-def run(file, options, compiler, words, asked):
+def run(file, options, compiler, words, session, asked):
     """(the Session, the exit status of ``main``) of a program that is called with ``words``. ``options`` and
     ``compiler`` are those of ``from_cuda``, ``asked`` those of the Session. One that is ended by a signal has
     128 and its number for a status, and one that calls what is not supported 2."""
     if not hasattr(os, "fork"):
         raise ValueError(f"check {file}: a program with main() is run on Linux; entry=NAME judges one launch")
-    nvcc, session = compiler or cuda_kernels.nvcc(), Session(**asked)  # before a driver is stood in for
+    nvcc = compiler or cuda_kernels.nvcc()
     with tempfile.TemporaryDirectory(prefix="numba_deform_cuda_") as folder, watched(session, asked):
         built = compiled(file, options, nvcc, folder)
         sys.stdout.flush(), sys.stderr.flush()
@@ -76,20 +80,30 @@ def compiled(file, options, nvcc, folder):
     if nvcc in (None, "nvrtc"):
         raise FileNotFoundError(f"{file} has a main(), which nvcc compiles, and NVRTC does not; "
                                 f"{cuda_kernels.INSTALL}")  # fmt: skip
-    runtime, library, stubs = folder / "cudart.so", folder / "program.so", folder / "missing.c"
-    as_library = ["-shared", "-Xcompiler", "-fPIC", "--cudart=none"]
-    of_runtime = [*as_library, "-Xcompiler", "-w", "-Xlinker", "-Bsymbolic", str(RUNTIME), "-o", str(runtime)]
-    cuda_kernels.run_nvcc(nvcc, of_runtime, RUNTIME)
+    runtime, library = made_runtime(nvcc, folder / "cudart.so"), folder / "program.so"
     words = cuda_kernels.virtual([option for option in options if not LIBRARIES.match(option)])
-    words += [*as_library, "-lineinfo", "-Xcompiler", "-g1", "--keep", "--keep-dir", str(folder)]
+    words += [*AS_LIBRARY, *WITH_LINES, "--keep-dir", str(folder)]
     cuda_kernels.run_nvcc(nvcc, [*words, str(file), str(runtime), "-o", str(library)], file)
+    refuse_missing(nvcc, library, runtime)
+    return library, [path.read_text() for path in sorted(folder.glob("*.ptx"))]
+
+
+def made_runtime(nvcc, runtime, more=()):
+    """The stand-in for the runtime, compiled with ``more`` sources."""
+    words = [*AS_LIBRARY, *OF_RUNTIME, *map(str, more), str(RUNTIME), "-lstdc++", "-o", str(runtime)]
+    cuda_kernels.run_nvcc(nvcc, words, RUNTIME)
+    return runtime
+
+
+def refuse_missing(nvcc, library, runtime):
+    """Give the runtime of a library what that calls of CUDA's libraries and it has not: it says so."""
+    stubs = library.with_name("missing.c")
     said = subprocess.run(["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True).stdout
     here = subprocess.run(["nm", "-D", "--defined-only", str(runtime)], capture_output=True, text=True).stdout
     if missing := set(LIBRARY.findall(said)) - {line.split()[-1] for line in here.splitlines()}:
         functions = "".join(f'int {name}() {{ return unsupported("{name}"); }}\n' for name in sorted(missing))
         stubs.write_text(f"int unsupported(const char *);\n{functions}")
-        cuda_kernels.run_nvcc(nvcc, [str(stubs), *of_runtime], RUNTIME)
-    return library, [path.read_text() for path in sorted(folder.glob("*.ptx"))]
+        made_runtime(nvcc, runtime, [stubs])
 
 
 def _in_child(session, built, file, words):
@@ -125,21 +139,24 @@ class Host(HostDriver):
     """The runtime of one program: ``cudart.c`` calls its methods, and those of the stand-in for the driver, by
     their names, with numbers. What they raise ends the program."""
 
-    def __init__(self, session, library, texts, file):
-        self.session, self.file, self.path = session, Path(file), library
-        self.modules = [from_ptx(text, made=f"PTX of {self.file.name}") for text in texts]
+    runtime_name = "cudart.so"
+
+    def __init__(self, session, library, texts, *sources):
+        self.session, self.file, self.path = session, Path(sources[0]), library
+        self.folders = {Path(source).resolve().parent for source in sources}
+        self.modules = [from_ptx(text, language="cuda", made=f"PTX of {self.file.name}") for text in texts]
         if not any(map(len, self.modules)):
             raise ValueError("there is no kernel in it")
-        for module in self.modules:
-            module.parameters |= cuda_kernels.parameters(self.file.read_text(errors="replace"))
+        for module, source in itertools.product(self.modules, sources):
+            module.parameters |= cuda_kernels.parameters(Path(source).read_text(errors="replace"))
         targets = (re.search(r"(?m)^\.target\s+sm_(\d+)", text) for text in texts)
         capability = max(int(target[1]) for target in targets if target)
         super().__init__(lambda fault, name: session.found(fault, name, self.line()), divmod(capability, 10))
         self.variables, self.kinds, self.refusal, self.hook = {}, {}, None, CALL(self.call)
         # What the program calls is looked for here first: other packages may have loaded a real runtime.
-        self.runtime = ctypes.CDLL(str(library.with_name("cudart.so")))
+        self.runtime = ctypes.CDLL(str(library.with_name(self.runtime_name)))
         self.library = ctypes.CDLL(str(library), os.RTLD_DEEPBIND)
-        self.runtime.stand_in(self.hook, capability, self.library.main)
+        self.runtime.stand_in(self.hook, capability, getattr(self.library, "main", None))
 
     def called(self, name, words):
         """What a method returns, as a number; it takes as many words as it has parameters."""
@@ -168,10 +185,10 @@ class Host(HostDriver):
         """Of calls on the stack the innermost in the program's folder, behind those that stand for a kernel."""
         words = ["addr2line", "-f", "-i", "-e", str(self.path), *map(hex, offsets)]
         said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-        stubs = [n for n, function in enumerate(said[::2]) if "__device_stub__" in function]
+        stubs = [n for n, function in enumerate(said[::2]) if "device_stub_" in function]
         lines = (re.match(r"([^?].*):(\d+)", line) for line in said[1::2][stubs[-1] + 2 if stubs else 0 :])
-        known, folder = [(m[1], int(m[2])) for m in lines if m], self.file.resolve().parent
-        own = [place for place in known if folder in Path(place[0]).resolve().parents]
+        known = [(m[1], int(m[2])) for m in lines if m]
+        own = [place for place in known if self.folders.intersection(Path(place[0]).resolve().parents)]
         return (own or known or [(str(self.file), 0)])[0]
 
     # --- errors ---------------------------------------------------------------------------------------
@@ -334,7 +351,8 @@ class Host(HostDriver):
         """The kernel with all memory that the program has, named by its parameters."""
         kernel, names = copy.copy(kernel), {}
         for parameter, value in zip(kernel.parameters, values, strict=True):
-            names.setdefault(int(value) if isinstance(value, np.integer) else None, parameter)
+            first = value[:8].tobytes() if isinstance(value, np.ndarray) else value.tobytes()  # of a structure
+            names.setdefault(int.from_bytes(first, "little"), parameter)
         own = [(name, value, content if value.startswith("%") else self.variable(value))
                for name, value, content in kernel.held]  # fmt: skip
         taken = {array.ctypes.data for *_, array in own}
@@ -356,6 +374,53 @@ class Host(HostDriver):
             self.session.note(f"{self.line()}: cuTensorMapEncodeTiled gave CUDA_ERROR_INVALID_VALUE: {wrong}")
             return INVALID_VALUE
         ctypes.memmove(out, packed.pack(packed.fields_of(made)), 128)
+
+
+class ArraysHost(Host):
+    """The runtime of a program whose memory is that of a library's arrays. ``arrays`` has their ``memory()``,
+    as that of ``Streams``, and a ``search()`` for what is not in it. What nobody has set holds ``PATTERN``.
+    Whoever comes from the program calls ``look`` first."""
+
+    def look(self):
+        """See what memory the arrays have now, and what of it nobody has set."""
+        own = {start: memory for start, memory in self.memory.items() if start not in self.of_arrays}
+        self.of_arrays = self.arrays.memory()
+        self.memory = own | self.of_arrays
+        whole = ((start, start + size) for start, (_, size, _) in self.of_arrays.items())
+        in_part = (part for part in self.unset if (self.memory_at(part[0]) or part)[0] in self.of_arrays)
+        unset = [part for part in dict.fromkeys((*whole, *in_part)) if Unset.holds(*part)]
+        self.unset = [part for part in self.unset if (self.memory_at(part[0]) or part)[0] in own] + unset
+
+    def with_memory(self, kernel, values):
+        """With the memory that addresses lead to, from the arguments on: what else there is changes from launch
+        to launch, and machine code is made for the names of all."""
+        words = np.frombuffer(b"".join(value.tobytes() for value in values if value.nbytes % 8 == 0), np.uint64)
+        if not _led_to(self.memory, words)[1].all():
+            self.arrays.search()
+            self.look()
+        everything, new = self.memory, _led_to(self.memory, words)[0]
+        reached = {start: memory for start, memory in everything.items() if start not in self.of_arrays}
+        while new := new - reached.keys():
+            reached |= {start: everything[start] for start in new}
+            small = [at(start, (everything[start][1] // 8,), None, np.dtype(np.uint64)) for start in new
+                     if everything[start][1] < TABLE]  # fmt: skip
+            new = _led_to(everything, np.concatenate(small))[0] if small else set()
+        self.memory = reached
+        try:
+            return super().with_memory(kernel, values)
+        finally:
+            self.memory = everything
+
+
+def _led_to(memory, words):
+    """(starts of the memory that these words are addresses in, which of the words that may be one are)."""
+    words, starts = words[words > LOW], np.array(sorted(memory), np.uint64)
+    if not len(starts):
+        return set(), np.zeros(len(words), bool)
+    sizes = np.array([memory[int(start)][1] for start in starts], np.uint64)
+    index = np.searchsorted(starts, words, "right") - 1
+    inside = (index >= 0) & (words < starts[index] + sizes[index])
+    return {int(starts[i]) for i in np.unique(index[inside])}, inside
 
 
 def _text(address):

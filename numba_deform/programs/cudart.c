@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <driver_types.h>
 #include <execinfo.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,14 +22,22 @@ enum { SMS = 132, THREADS = 2048, BLOCKS = 32, SHARED_OF_SM = 228 << 10, MOST_SH
 static long (*hook)(const char *name, const uint64_t *words);
 static int major = 9, minor = 0;
 static struct { const void *host; const char *name; size_t size; long limit; } names[NAMES];  // kernels and variables
-static void *of_program;  // its main
+static const void *of_program;  // its main, or else a kernel
 static int known, sticky;
 static __thread int error, popped;  // each thread of the host has its own
 static __thread Config pushed;
 
 #define W(x) ((uint64_t)(x))
-#define CALL(name, ...) (hook ? hook(name, (uint64_t[]){__VA_ARGS__}) : 0)
+#define CALL(name, ...) (hook ? asked_of_python(name, (uint64_t[]){__VA_ARGS__}) : 0)
 #pragma GCC visibility push(default)
+
+void _ZSt21__throw_runtime_errorPKc(const char *);  // of libstdc++: std::runtime_error
+// An exception of Python's goes on as one of C++ in an extension of PyTorch's, which makes one of Python's of it.
+static long asked_of_python(const char *name, const uint64_t *words) {
+    long answer = hook(name, words);
+    if (answer == LONG_MIN) _ZSt21__throw_runtime_errorPKc((const char *)hook("why", 0));
+    return answer;
+}
 
 void stand_in(void *function, int capability, void *main) {
     of_program = main;
@@ -41,7 +50,7 @@ int stack_of_calls(uint64_t *offsets, int room) {
     void *calls[256];
     Dl_info own, info;
     int found = 0, count = backtrace(calls, 256);
-    dladdr(of_program, &own);
+    dladdr(of_program ? of_program : names[0].host, &own);
     for (int i = 0; i < count && found < room; i++)
         if (dladdr(calls[i], &info) && info.dli_fbase == own.dli_fbase)
             offsets[found++] = (char *)calls[i] - (char *)own.dli_fbase - 1;

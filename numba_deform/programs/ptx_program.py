@@ -56,7 +56,7 @@ def run(words, options):
         if given.keys() <= set(OF_CUDA):
             own = words[count + (words[count : count + 1] == ["--"]) :]
             flags = shlex.split(given.get("options", ""))
-            return cuda_program.run(words[0], flags, given.get("compiler"), own, options)
+            return cuda_program.run(words[0], flags, given.get("compiler"), own, Session(**options), options)
     launch, session = launch_of(words), Session(**options | {"all": True})
     try:
         session.judge(launch)

@@ -44,8 +44,10 @@ class Kind:
 
 def memory_and_kind(launched):
     """(the arrays that a launch may look at, what it has in common with others of its kind). (None, None) of
-    one that is not compared: it is Numba's, or the kernel prints."""
+    one that is not compared: it is Numba's or Triton's, or the kernel prints."""
     kernel = launched.kernel
+    if not all(isinstance(arg, (np.generic, np.ndarray)) for arg in launched.args):
+        return None, None
     if not isinstance(kernel, PtxKernel) or hasattr(launched, "checked") or "vprintf" in kernel.text:
         return None, None
     structs = [parameter.array for parameter in kernel.entry.params]

@@ -1,6 +1,7 @@
 """A program's launches, judged one by one: ``check``, and the :class:`Session` with what was found."""
 
 import contextlib
+import functools
 import gc
 import math
 import os
@@ -343,9 +344,12 @@ def check(**options):
 def stand_ins(session):
     """Inside, this process's launches go to ``session``."""
     require_cuda("judging a program")
-    from . import driver, triton_driver  # not above: on a machine without numba-cuda the words are still there
+    # not above: on a machine without numba-cuda the words are still there
+    from . import cupy_module, driver, torch_extension, triton_driver
 
     capability = capability_of(session.arch)
     numba = driver.stand_in(session.judge, session.found, capability)
-    with numba, triton_driver.stand_in(session.judge, session.note, capability):
+    extensions = functools.partial(torch_extension.stand_in, session)
+    triton = triton_driver.stand_in(session.judge, session.note, capability, extensions)
+    with numba, cupy_module.stand_in(session), triton:
         yield

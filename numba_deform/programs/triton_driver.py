@@ -37,6 +37,7 @@ PROPERTIES = {
     "max_num_regs": 65536, "multiprocessor_count": MULTIPROCESSORS,
     "warpSize": 32, "sm_clock_rate": 1_980_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
 }  # fmt: skip
+EXTENSIONS = "torch.utils.cpp_extension"
 NO_TIME = math.nan  # what a benchmark measures here
 EMPTY = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 
@@ -87,20 +88,24 @@ class Awaited(importlib.abc.MetaPathFinder):
 
 
 @contextlib.contextmanager
-def stand_in(run, note, capability):
+def stand_in(run, note, capability, extensions=contextlib.nullcontext):
     """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out. The
-    GPU that programs find has that compute ``capability``."""
+    GPU that programs find has that compute ``capability``. ``extensions()`` is entered for a program that
+    builds extensions of PyTorch's."""
     with contextlib.ExitStack() as stack:
-        there, unset = set(), Unset()
+        there, unset = set(), Unset()  # PyTorch may import Triton before it is complete itself
+        on_the_cpu = []
 
         def imported(name):
             there.add(name)
             if name == "triton":
                 stack.enter_context(_triton(run, note, unset, capability))
-            if len(there) == 2:  # PyTorch may import Triton before it is complete itself
-                stack.enter_context(_torch(unset, capability))
+            elif name == EXTENSIONS:
+                stack.enter_context(extensions())
+            if "torch" in there and len(there) > 1 and not on_the_cpu:
+                on_the_cpu.append(stack.enter_context(_torch(unset, capability)))
 
-        for name in "torch", "triton":
+        for name in "torch", "triton", EXTENSIONS, "cupy":
             if name in sys.modules:
                 imported(name)
                 continue
@@ -129,11 +134,13 @@ class Unset:
         """(start, stop) of the bytes of a launch's arrays that hold garbage."""
         arrays = extents(launch.args, launch.kernel.parameters)
         found = ((max(start, a.start), min(stop, a.stop)) for a in arrays for start, stop in self.given.items())
-        return tuple(each for each in found if each[0] < each[1] and self._holds(*each))
+        return tuple(each for each in found if each[0] < each[1] and self.holds(*each))
 
     @staticmethod
-    def _holds(start, stop):
-        return ctypes.string_at(start, stop - start) == bytes([PATTERN]) * (stop - start)
+    def holds(start, stop):
+        """Whether these bytes are the pattern, at first the beginning."""
+        sizes = min(8, stop - start), stop - start
+        return all(ctypes.string_at(start, size) == bytes([PATTERN]) * size for size in sizes)
 
 
 # --- Triton -------------------------------------------------------------------------------------------
@@ -344,6 +351,21 @@ class CublasLt:
 
 
 # --- PyTorch ------------------------------------------------------------------------------------------
+class Nothing(contextlib.nullcontext):
+    """A stream or an event of ``torch.cuda``: there is nothing to wait for, and no time is measured."""
+
+    cuda_stream = 0
+
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: None
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, end):
+        return NO_TIME
+
+
 def _cuda(capability):
     """{name in torch.cuda: what stands for it}"""
     properties = python.SimpleNamespace(
@@ -354,9 +376,9 @@ def _cuda(capability):
     answers = {
         "is_available": True, "device_count": 1, "current_device": 0, "get_device_capability": capability,
         "get_device_name": properties.name, "get_device_properties": properties, "synchronize": None,
-        "set_device": None, "empty_cache": None, "current_stream": python.SimpleNamespace(cuda_stream=0),
-        "device": contextlib.nullcontext(), "stream": contextlib.nullcontext(),
-        "Stream": contextlib.nullcontext(),
+        "set_device": None, "empty_cache": None, "current_stream": Nothing(), "default_stream": Nothing(),
+        "device": contextlib.nullcontext(), "stream": contextlib.nullcontext(), "Stream": Nothing(),
+        "Event": Nothing(),
     }  # fmt: skip
     return {name: lambda *args, answer=answer, **kwargs: answer for name, answer in answers.items()}
 
@@ -367,16 +389,21 @@ def _torch(unset, capability):
     import torch
     from torch.overrides import TorchFunctionMode
 
+    def is_device(value):
+        return isinstance(value, (str, torch.device))
+
     def on_cpu(value):
-        if isinstance(value, (str, torch.device)) and str(value).partition(":")[0] == "cuda":
-            return torch.device("cpu")
-        return value
+        return torch.device("cpu") if is_device(value) and str(value).partition(":")[0] == "cuda" else value
 
     class OnTheCpu(TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
-            if function is torch.Tensor.cuda:
-                return args[0]
-            made = function(*map(on_cpu, args), **{k: on_cpu(v) for k, v in (kwargs or {}).items()})
+            if function == torch.Tensor.is_cuda.__get__:
+                return True
+            function, kwargs = torch.Tensor.cpu if function is torch.Tensor.cuda else function, kwargs or {}
+            made = function(*map(on_cpu, args), **{k: on_cpu(v) for k, v in kwargs.items()})
+            moves = function is torch.Tensor.to and any(map(is_device, (*args, *kwargs.values())))
+            if (moves or function is torch.Tensor.cpu) and made is args[0]:
+                return made.clone()  # what kernels do to one is not seen in the other
             if getattr(function, "__name__", "") in EMPTY and type(made) is torch.Tensor and made.is_cpu:
                 unset.note(made)
             return made
@@ -384,5 +411,7 @@ def _torch(unset, capability):
     with contextlib.ExitStack() as stack:
         for name, value in _cuda(capability).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        if accelerator := getattr(torch, "accelerator", None):
+            stack.enter_context(mock.patch.object(accelerator, "is_available", lambda: False))
         stack.enter_context(OnTheCpu())
         yield

@@ -48,7 +48,7 @@ n = 300
 x, y = torch.rand(n, device="cuda"), torch.rand(n, device=DEVICE)
 out = torch.empty_like(x).cuda()
 add[lambda meta: (triton.cdiv(n, meta["B"]),)](x, y, out, n)
-assert torch.equal(out, x + y) and not out.is_cuda
+assert torch.equal(out, x + y) and out.is_cuda and x.to("cuda").data_ptr() != x.data_ptr()
 for size in (100, 300):
     do_bench(lambda: add[lambda meta: (triton.cdiv(size, meta["B"]),)](x, y, out, size))
 

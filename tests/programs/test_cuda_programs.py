@@ -9,10 +9,14 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
+from numba_deform.engines.cpu.frontends.ptx.kernels import from_ptx
 from numba_deform.programs import cuda_program, ptx_program
+from numba_deform.programs.repeats import memory_and_kind
+from numba_deform.programs.triton_driver import Launched
 
 HERE = Path(__file__).parent / "cuda"
 pytestmark = pytest.mark.skipif(not cuda_kernels.nvcc(), reason="nvcc compiles CUDA C++, and is not there")
@@ -182,3 +186,11 @@ def test_the_page(tmp_path):
     source.write_text(source.read_text().replace("x];\n    numbers", "x];\n    __syncthreads();\n    numbers"))
     ended, out, _, _ = check(tmp_path, source)
     assert (ended, out) == (0, "127 .. 0\n")
+
+
+def test_launches_whose_arguments_are_not_numpys_are_not_compared():
+    """Those of Triton have tensors and Python's numbers."""
+    kernel = from_ptx(".version 8.0\n.target sm_90\n.visible .entry k(.param .u32 n)\n{\n ret;\n}\n")["k"]
+    kernel.unset = kernel.by_bytes = ()
+    launched = [Launched(kernel, (1,), (32,), [n], 0, None) for n in (np.uint32(1), 1)]
+    assert [memory_and_kind(each)[0] for each in launched] == [[], None]

@@ -63,7 +63,8 @@ def test_a_wheel_is_complete(tmp_path, monkeypatch):
     assert shipped == sorted(path.name for path in (ROOT / "ptx").glob("*.ptx"))
     modules = {path.relative_to(package) for path in package.rglob("*.py")}
     own = ROOT / "numba_deform"
-    assert (package / "programs/cudart.c").read_text() == (own / "programs/cudart.c").read_text()
+    for name in ("cudart.c", "torch_cuda.h", "torch_memory.cpp"):
+        assert (package / "programs" / name).read_text() == (own / "programs" / name).read_text()
     lessons = {path.relative_to(ROOT) for path in (ROOT / "notebooks").rglob("[0-9]*.py")}
     assert modules == {path.relative_to(own) for path in own.rglob("*.py")} | lessons
     (described,) = tmp_path.glob("*.dist-info")

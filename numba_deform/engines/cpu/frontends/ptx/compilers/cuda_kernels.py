@@ -35,7 +35,7 @@ def from_cuda(file, options=(), compiler=None):
 
     Raises ValueError with the compiler's words, which name lines, where it does not compile the file;
     FileNotFoundError where there is no such file or no compiler, saying what to install."""
-    kernels = from_ptx(compiled(file, options, compiler), made=f"PTX of {Path(file).name}")
+    kernels = from_ptx(compiled(file, options, compiler), language="cuda", made=f"PTX of {Path(file).name}")
     kernels.parameters |= parameters(Path(file).read_text())
     return kernels
 
@@ -75,11 +75,17 @@ def parameters(source):
         while depth and at < len(plain):
             depth += {"(": 1, ")": -1}.get(plain[at], 0)
             at += 1
-        declared = split(plain[m.end() : at - 1])
+        declared = split(_without_arguments(plain[m.end() : at - 1]))
         names = [re.search(r"(\w+)\s*(?:\[[^]]*\])?\s*(?:=.*)?$", one) for one in declared]
         if all(names):
             found[m[1]] = tuple(name[1] for name in names)
     return found
+
+
+def _without_arguments(text):
+    """C++ without the arguments of its templates."""
+    shorter = re.sub(r"<[^<>()]*>", "", text)
+    return text if shorter == text else _without_arguments(shorter)
 
 
 def _with_architecture(options):

@@ -1,0 +1,157 @@
+"""A program with CuPy's RawKernel and RawModule under ``numba-deform check``, unchanged, where CuPy is not: the
+first argument plants the fault whose line says ``fault n``."""
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from numba_deform.cli import main
+
+PROGRAM = r'''
+import sys
+
+import cupy as cp
+import numpy as np
+from cupy.cuda import Stream
+
+FAULT = int(sys.argv[1])
+assert "cupy" in sys.modules and cp.cuda.runtime.getDeviceCount() == 1
+
+code = r"""
+__constant__ float by[2] = {2.0f, 0.0f};
+__device__ int calls;
+
+extern "C" __global__ void turn(const float *x, float *out, int n) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = x[threadIdx.x];
+    if (FAULT != 1) __syncthreads();
+    int i = threadIdx.x + (FAULT == 2);
+    if (threadIdx.x == 0) calls++;
+    if (threadIdx.x < n) out[i] = by[0] * tile[63 - threadIdx.x];  // fault 1, fault 2
+}
+
+template <typename T, int N> __global__ void times(T *x) {
+    x[threadIdx.x] *= N;
+}
+"""
+options = "-std=c++17", f"-DFAULT={FAULT}"
+module = cp.RawModule(code=code, options=options, name_expressions=("times<float, 3>",))
+scale = cp.RawKernel("""
+extern "C" __global__ void scale(float *x, float by, long long n) {
+    extern __shared__ float unused[];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= by;
+}
+""", "scale")
+
+x = cp.arange(64, dtype=cp.float32)
+out = cp.empty_like(x)
+turn, times = module.get_function("turn"), module.get_function("times<float, 3>")
+stream, other = Stream(), Stream(non_blocking=True)
+with stream:
+    turn((1,), (64,), (x, out, 64))
+if FAULT == 3:
+    with other:
+        times((1,), (64,), (out,))  # fault 3
+stream.synchronize()
+if FAULT not in (1, 2, 3):
+    cp.testing.assert_array_equal(out, 2 * x[::-1])
+    calls = cp.ndarray((1,), np.int32, module.get_global("calls"))
+    assert calls.get() == [1]
+
+host = np.ones(64, np.float32)
+y = cp.asarray(host)
+times((1,), (64,), (y,))
+if FAULT == 4:
+    y = cp.empty(64, cp.float32)
+if FAULT != 5:
+    scale.max_dynamic_shared_size_bytes = 50000
+scale((3,), 32, (y, np.float32(2), y.size), shared_mem=50000)  # fault 4, fault 5
+cp.cuda.Device().synchronize()
+if not FAULT:
+    assert isinstance(y, cp.ndarray) and cp.get_array_module(y) is cp and cp.get_array_module(host) is np
+    assert (cp.asnumpy(y) == 6).all() and (host == 1).all() and float(y.sum()) == 384
+    assert cp.random.rand(3, dtype=cp.float32).dtype == np.float32
+    assert type(cp.linalg.norm(y)) is not None and type(y.get()) is np.ndarray
+    scale((2,), (32,), (y[32:], 2.0, 32))  # what is read of a float are its lower bytes
+if FAULT == 6:
+    cp.fuse(lambda x: x)
+if FAULT == 7:
+    import cupyx.profiler
+print("ended")
+'''
+
+
+def check(tmp_path, fault, *words):
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    status = main(["check", f"json={tmp_path}/out.json", *words, str(file), str(fault)])
+    return status, json.loads((tmp_path / "out.json").read_text())
+
+
+def test_right(tmp_path, capsys):
+    status, said = check(tmp_path, 0)
+    told = capsys.readouterr()
+    assert (status, said["faults"], said["launches"], said["kernels"]) == (0, [], 4, 3), told.err
+    assert told.out.endswith("ended\n")
+    functions, size = said["notes"]
+    assert functions.startswith("cupy's functions of arrays ran in NumPy")
+    assert re.fullmatch(r"program.py:\d+: scale takes 4 bytes for by, and float has 8", size)
+    assert "cupy" not in sys.modules
+
+
+@pytest.mark.parametrize("number, fault, words", [
+    (1, "DataRace", r"reads tile\[byte \d+\], which thread \d+ wrote at program.py:17"),
+    (2, "OutOfRange", "writes 4 bytes at byte 256 of out, which has 256"),
+    (3, "StreamRace", "times<float, 3> on stream 2 .* which turn on stream 1 .* nothing orders the two"),
+    (4, "UninitialisedRead", "x.* nothing has written"),
+    (5, "BadLaunch", "50,000 bytes of dynamic shared memory"),
+])  # fmt: skip
+def test_wrong(tmp_path, number, fault, words):
+    status, said = check(tmp_path, number)
+    named = [f for f in said["faults"] if f["fault"] == fault]
+    assert status == 1 and named, said
+    assert re.search(words, named[0]["what"])
+    lines = [n for n, line in enumerate(PROGRAM.splitlines(), 1) if f"fault {number}" in line]
+    file, _, line = named[0]["where"].rpartition(":")
+    in_kernel = fault == "UninitialisedRead"  # of a launch on the line
+    assert Path(file).name == "program.py"
+    assert (int(named[0]["launch"].rpartition(":")[2]) if in_kernel else int(line)) in lines
+
+
+@pytest.mark.parametrize("number, words", [
+    (6, "cupy.fuse is not supported by check"), (7, "cupyx is not supported by check")])  # fmt: skip
+def test_refused_by_its_name(tmp_path, capsys, number, words):
+    status, said = check(tmp_path, number)
+    assert status == 1 and said["faults"] == [] and words in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
+@pytest.mark.parametrize("count, faults", [(64, []), (65, ["OutOfRange"])])
+def test_tensors_of_pytorch(tmp_path, count, faults):
+    """Are handed over as arrays, which share their memory, and by their addresses."""
+    file = tmp_path / "program.py"
+    file.write_text(f'''
+import cupy
+import torch
+
+triple = cupy.RawKernel("""
+extern "C" __global__ void triple(float *x, int n) {{ if (threadIdx.x < n) x[threadIdx.x] *= 3; }}
+""", "triple")
+x = torch.ones(64, device="cuda")
+start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+start.record()
+with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+    triple((1,), (128,), (x.data_ptr(), {count}))
+    triple((1,), (128,), (cupy.asarray(x), 64))
+end.record()
+torch.cuda.synchronize()
+assert {count} > 64 or (x == 9).all() and x.is_cuda and start.elapsed_time(end) != 0
+''')
+    status = main(["check", f"json={tmp_path}/out.json", str(file)])
+    said = json.loads((tmp_path / "out.json").read_text())
+    assert (status, [f["fault"] for f in said["faults"]], said["launches"]) == (len(faults), faults, 2)
