@@ -83,7 +83,7 @@ def _move(values, i):
 
     made = [
         f"{start} = {values.address(place, space)}", f"{step} = {pitch} * {held.size}",
-        f"tile('wmma.{what}', {space!r}, {start}, {step}, {held.count * SIZES[word]})",
+        f"wmma_tile('wmma.{what}', {space!r}, {start}, {step}, {held.count * SIZES[word]})",
     ]  # fmt: skip
     if role != "c":  # Lanes may hold other elements: who stores one as D's needs a barrier before it is A's.
         other = first_of("(cuda.laneid ^ 1)")

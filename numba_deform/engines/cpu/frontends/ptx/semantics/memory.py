@@ -68,7 +68,7 @@ def look(address, size):
 
 
 @kernel_function
-def tile(what, space, address, stride, size):
+def wmma_tile(what, space, address, stride, size):
     """What all lanes of wmma.load and wmma.store have to agree on: that they come, and with which address and
     stride, in bytes. The start lies on a multiple of the fragment's ``size``, as PTX ISA says; of the stride 16
     bytes are enough, as CUDA's guide says: PTX's own default for rows of 8 halves is 16."""
