@@ -20,6 +20,10 @@ class Kind:
     def __init__(self):
         self.before, self.report, self.changed, self.vain = None, None, {}, -1
 
+    @property
+    def bytes(self):
+        return sum(array.nbytes for array in self.changed.values())
+
     def report_on(self, arrays):
         """The report on the last launch, if this one is equal, and leaves what that has left; else None."""
         self.vain += 1
@@ -40,6 +44,17 @@ class Kind:
             self.report = report
             pairs = enumerate(zip(arrays, self.before, strict=True))
             self.changed = {number: a.copy() for number, (a, before) in pairs if _digest(a) != before}
+
+
+class Kinds(dict):
+    """{what launches have in common: their :class:`Kind`}, those asked for last at the end."""
+
+    def of(self, common):
+        """The Kind. Those that were not asked for longest go, where all keep more than MOST bytes."""
+        self[common] = found = self.pop(common, None) or Kind()
+        while len(self) > 1 and sum(kind.bytes for kind in self.values()) > MOST:
+            self.pop(next(iter(self)))
+        return found
 
 
 def memory_and_kind(launched):

@@ -25,7 +25,7 @@ from .callers import program_place
 from .children import keep, watched
 from .endings import INTERRUPTIONS
 from .progress import Progress
-from .repeats import Kind, memory_and_kind
+from .repeats import Kinds, memory_and_kind
 from .sampling import LARGE, NotRunnable, UnjudgedBlocks, sample
 from .summary import short, text
 
@@ -93,14 +93,14 @@ class Session:
         self.forget()
 
     def __getstate__(self):
-        return vars(self) | {"kinds": {}}  # a process keeps its own
+        return vars(self) | {"kinds": Kinds()}  # a process keeps its own
 
     def forget(self):
         """Nothing has been seen yet."""
         self.launches = self.blocks = self.threads = 0  # blocks and threads judged to their end
         self.unjudged = 0  # blocks of large launches
         self.repeated = 0  # launches that were equal to the one before of their kind
-        self.kinds = {}
+        self.kinds = Kinds()
         self.compiled = 0  # launches that ran as machine code
         self.kernels = set()  # (file, line, name)
         self.whole = {}  # large kernels that were judged whole: why
@@ -182,7 +182,7 @@ class Session:
             call, self.cluster = (checked,), None
         self.progress = Progress(f"launch {self.launches} ({name})", blocks * self.schedules, threads)
         memory, kind = (None, None) if self.explored else memory_and_kind(launched)
-        alike = self.kinds.setdefault(kind, Kind()) if kind else None
+        alike = self.kinds.of(kind) if kind else None
         put_back = _as_now(launched)
         try:
             if self.explored:
