@@ -1,5 +1,7 @@
 """The checks of lesson 5, roles, and what was measured on an H200."""
 
+import functools
+
 import numpy as np
 from numba import cuda, uint32
 
@@ -11,12 +13,11 @@ from ...device.pipeline import mbarrier_wait
 from ...device.rings import Ring
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
-from ...engines.cpu import SimFault
 from ...engines.gpu.device import find_gpu
 from ...kernels.registry import current_name
 from ...measure import timeline
 from ..bugs.base import poison, random_words
-from .exercise import Wrong, choice, exercise, fault_message, refuse, require, under_if, value_of
+from .exercise import Wrong, choice, exercise, explained, first_of, refuse, require, under_if, value_of
 from .lesson4 import expected_sums
 from .results import results
 from .running import run
@@ -123,24 +124,19 @@ def consumer(build, engine=None):
     """build(stages) -> the persistent kernel(data, out, items), its release written."""
     for stages in (2, 3):
         built = build(stages)
-        try:
+        with explained(functools.partial(_why_not_given_back, built)):
             for landing in ("late", "random"):
                 trace(built, "", "cpu", items=2, landing=landing, schedules=2)
-        except SimFault as fault:
-            why = next((sentence for holds, sentence in _why_not_given_back(fault, built) if holds), None)
-            if not why:
-                raise
-            raise Wrong(fault_message(fault, why)) from None
     if engine == "gpu":
         trace(built, "", engine, items=4, grid=2)
     return "Read, meet, and one lane arrives: three arrivals on empty for each tile, in every schedule."
 
 
-def _why_not_given_back(fault, built):
-    """Of ``consumer``: (whether it is that mistake, what to say); the others are told by their fault alone."""
+def _why_not_given_back(built, fault):
+    """Of ``consumer``: what to say of some mistakes; the others are told by their fault alone."""
     missing, kind = isinstance(fault, faults.MissingArrivals), type(fault)
     source, many = "".join((fault.source or "").split()), kind is faults.TooManyArrivals
-    return (
+    return first_of(
         (missing and "waits on syncthreads" in fault.what, "syncthreads waits for the whole block, and the "
          "producer never comes. One *warp* has to meet."),
         (missing and "waits on syncwarp" in fault.what, "One lane alone cannot meet the others. All 32 have to "
