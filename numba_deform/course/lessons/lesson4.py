@@ -3,17 +3,14 @@
 import numpy as np
 
 from ...device.limits import SM, limits_of
-from ...device.marks import CAPACITY, MARK_BYTES
 from ...engines import faults
-from ...engines.gpu.device import find_gpu
 from ...kernels.budget import Budget
 from ...kernels.problem import Constants
 from ...kernels.registry import variant
-from ...measure import timeline
 from ..bugs.base import poison, random_words
 from .exercise import Wrong, exercise, explained, require, under_if, value_of
 from .results import results
-from .running import run
+from .running import run, traced
 
 LANES, TILES, WORDS, WORK = 32, 12, 8, 192  # as in the notebook
 FACTOR = 5
@@ -50,10 +47,8 @@ def trace(kernel, title, engine=None):
     Raises Wrong for other sums, and the SimFault of a broken rule.
     """
     data = tiles_of_data()
-    marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
-    ran = sums(kernel.with_marks(), expected_sums(data), data, marks, 0, engine=engine)
-    where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
-    return timeline.decode(marks, title, where, kernel.shared)
+    right = expected_sums(data)
+    return traced(kernel, title, lambda form, marks: sums(form, right, data, marks, 0, engine=engine))
 
 
 def cycles(recorded):

@@ -7,20 +7,17 @@ from numba import cuda, uint32
 
 from ...compiler import kernel, u64
 from ...device.layout import Array, Shared
-from ...device.marks import CAPACITY, MARK_BYTES
 from ...device.memory import global_at
 from ...device.pipeline import mbarrier_wait
 from ...device.rings import Ring
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
-from ...engines.gpu.device import find_gpu
 from ...kernels.registry import current_name
-from ...measure import timeline
 from ..bugs.base import poison, random_words
 from .exercise import Wrong, choice, exercise, explained, first_of, refuse, require, under_if, value_of
 from .lesson4 import expected_sums
 from .results import results
-from .running import run
+from .running import run, traced
 from .whole_kernels import largest as largest
 
 LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64  # as in the notebook
@@ -45,13 +42,14 @@ def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
     """
     data = items_of_data(items)
     want, out = expected(data), poison(items, CONSUMERS * LANES)
-    marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
-    arguments = data, out, items, marks, 0
-    ran = run(kernel.with_marks(), grid, arguments, engine=engine, **simulated)
+
+    def launch(form, marks):
+        return run(form, grid, (data, out, items, marks, 0), engine=engine, **simulated)
+
+    found = traced(kernel, title, launch)
     wrong = np.flatnonzero((out != want).any(axis=1))
     require(not len(wrong), f"The sums of item {wrong[0] if len(wrong) else 0} are not those of its tiles.")
-    where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
-    return timeline.decode(marks, title, where, kernel.shared)
+    return found
 
 
 def measured(*names, pattern="local(2)"):
