@@ -10,6 +10,7 @@ The products are asynchronous. A consumer leaves those of one step running while
 issues that one's; only then does it wait for the step before, and gives its stage back.
 """
 
+import operator
 from dataclasses import dataclass
 
 from numba import cuda, uint32
@@ -62,13 +63,8 @@ class WarpgroupProduct:
         """The TileProduct with the same ring, producer and epilogue; a warp has 16 rows, and all columns."""
         return TileProduct(self.rows, self.columns, 16, self.columns, self.stages, self.consumer_registers)
 
-    @property
-    def producers(self):
-        return self.tiles.producers
-
-    @property
-    def threads(self):
-        return self.tiles.threads
+    producers = property(operator.attrgetter("tiles.producers"))
+    threads = property(operator.attrgetter("tiles.threads"))
 
     @property
     def shared_bytes(self):

@@ -62,8 +62,7 @@ def measured_stages(name):
     for row in results("sweep_stages")["rows"]:
         if row["name"] == name and not row.get("refused"):
             config = variant(name).configure(constants, stages=row["config"]["stages"])
-            budget = Budget.of(config, constants, limits)
-            measured.append((config.stages, row["median_ms"], budget))
+            measured.append((config.stages, row["median_ms"], Budget.of(config, constants, limits)))
     return measured
 
 

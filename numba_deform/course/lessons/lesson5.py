@@ -73,10 +73,7 @@ def counts(answer):
     """answer(producers, consumers, arrivals) -> (count of full, count of empty)."""
     for producers, consumers in ((2, 6), (1, 7), (4, 4)):
         for arrivals, each in (("warp", 1), ("lane", 32)):
-            got, right = (
-                value_of(answer, producers, consumers, arrivals),
-                (producers * each, consumers * each),
-            )
+            got, right = value_of(answer, producers, consumers, arrivals), (producers * each, consumers * each)
             if got == right:
                 continue
             given = f"With {producers} + {consumers} warps and arrivals={arrivals!r} it says {got}. "

@@ -102,7 +102,7 @@ def fragments(lane):
 FLIGHTS = {"A, fetched by block 0": (GREEN, ""), "A, fetched by block 1": (SKY, "///"),
            "B": (ORANGE, "...")}  # fmt: skip
 STAGE = re.compile(r"ring\.(full|empty)\[(\d+)\]")
-BARS, CONSUMER, PRODUCER = 3, 1.0, 1.0  # flights of a stage; heights of a row
+BARS = 3  # flights of a stage
 
 
 def _stage(event):
