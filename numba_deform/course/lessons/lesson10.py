@@ -448,8 +448,6 @@ def windows(side, points=4, across=32):
     right.set(xlim=(0, 960), xlabel="bytes that leave for each sample")
     right.invert_yaxis()
     right.set_title(f"the window takes {room / 1024:.1f} KB of shared memory", fontsize=pictures.TEXT)
-    return pictures.Picture(
-        figure,
-        f"{side} x {side} queries a block: up to {cover.max()} windows add to a pixel; for each sample"
-        f" {sent:.0f} bytes leave, by sample {4 * PIXEL}; a window takes {room} bytes",
-    )
+    told = f"{side} x {side} queries a block: up to {cover.max()} windows add to a pixel; for each sample "
+    told += f"{sent:.0f} bytes leave, by sample {4 * PIXEL}; a window takes {room} bytes"
+    return pictures.Picture(figure, told)

@@ -101,11 +101,9 @@ def coordinate_steps(width, first=None, pixels=4):
         title=f"a level {width} pixels wide (dotted: where a tile begins)",
     )  # fmt: skip
     axes.legend(frameon=False)
-    return pictures.Picture(
-        figure,
-        f"{len(u)} fp16 locations on {width} pixels: coordinates in fp16 are off by up to "
-        f"{np.abs(half - exact).max():.3f} pixels, {wrong.sum()} are in a wrong tile",
-    )
+    told = f"{len(u)} fp16 locations on {width} pixels: coordinates in fp16 are off by up to "
+    told += f"{np.abs(half - exact).max():.3f} pixels, {wrong.sum()} are in a wrong tile"
+    return pictures.Picture(figure, told)
 
 
 # --- the exercises --------------------------------------------------------------------------------

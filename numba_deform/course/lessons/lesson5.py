@@ -54,11 +54,8 @@ def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
 
 def measured(*names, pattern="local(2)"):
     """{variant: ms} on an H200, preset seeds, from ``bench/results/pipelines_seeds.json``."""
-    times = {
-        current_name(row["variant"]): row["median_ms"]
-        for row in results("pipelines_seeds")["rows"]
-        if row["pattern"] == pattern and "median_ms" in row
-    }
+    rows = (row for row in results("pipelines_seeds")["rows"] if row["pattern"] == pattern)
+    times = {current_name(row["variant"]): row["median_ms"] for row in rows if "median_ms" in row}
     return {name: times[current_name(name)] for name in names}
 
 

@@ -258,11 +258,8 @@ def barrier_states(steps, title="", shown=None):
         axes.set_xticks([])
         _hide_frame(axes)
     panels[0].set_title(title)
-    parts = [
-        f"after {s.what}: phase {s.phase}, pending {s.pending} of {s.expected}, tx-count {s.tx}"
-        for s in steps[:shown]
-    ]
-    return Picture(figure, "; ".join(parts))
+    told = "after {0.what}: phase {0.phase}, pending {0.pending} of {0.expected}, tx-count {0.tx}"
+    return Picture(figure, "; ".join(map(told.format, steps[:shown])))
 
 
 def _draw_state(axes, column, step, completed):
