@@ -1,6 +1,5 @@
 """``run``, ``timeline``, ``budget`` and ``inspect`` of a pipeline of one's own, brought by ``load=my.py``."""
 
-import itertools
 from contextlib import nullcontext
 
 from ..attention.request import engine_for
@@ -24,7 +23,7 @@ from ..measure.timeline import check_path
 from . import keys
 from .budget import COMPILING, Row, print_rows
 from .commands import COMMANDS
-from .inputs import check_architecture, try_inspect
+from .inputs import check_architecture, combinations, try_inspect
 from .keys import Key, UsageError, parse_pairs
 from .output import counting, duration, in_words, lasting, say, verdict
 from .run import drawn_by, print_shares, say_report, write_timelines
@@ -187,17 +186,14 @@ class LaunchBudget(Budget):
 def budget(pairs):
     """A long form for one set of parameters, a table for several."""
     pipeline = PIPELINES[pairs["variant"]]
-    values = {name: text.split(",") for name, text in pairs.items() if name in pipeline.defaults}
+    each, swept = combinations(pairs, pipeline.defaults)
     rows = []
-    combinations = list(itertools.product(*values.values()))
     with counting(COMPILING) as advance:
-        for number, combination in enumerate(combinations):
-            one = {**pairs, **dict(zip(values, combination, strict=True))}
+        for number, one in enumerate(each):
             options, _, parameters = options_of(one, "budget")
             architecture = options.get("arch", "sm_90a")
-            advance(number, len(combinations), in_words(parameters))
+            advance(number, len(each), in_words(parameters))
             rows.append(_examine(pipeline, parameters, architecture, options))
-    swept = [name for name, texts in values.items() if len(texts) > 1]
     title = f"{pipeline.name} for {architecture}: {pipeline.summary}"
     return print_rows(rows, swept, title, architecture, options.get("markdown", False))
 

@@ -179,29 +179,20 @@ BOTH = (
     "A stage may be refilled when the consumers of *both* blocks have left it: both blocks write into it. So "
     "each consumer arrives on the empty barriers of both, and these expect all that come."
 )
-PAIR_FAULTS = (
-    dict.fromkeys((faults.CopyCollision, faults.RefillRace, faults.StaleRefill), BOTH)
-    | dict.fromkeys(
-        (faults.TooManyArrivals, faults.UnobservedPhase),
-        "The producer goes on, and cannot know that both consumers have left the stage. Do more arrivals come "
-        "in one lap than the empty barrier expects? The first of them ends the phase. Or do they come from one "
-        "block alone? They must come from both.",
-    )
-    | dict.fromkeys(
-        (faults.BlockNotStarted, faults.InitNotOrdered, faults.NotABarrier, faults.MissingInitFence),
-        "A copy may signal the other block's barrier only when that is initialised. Let the whole cluster meet "
-        "before anybody fetches: arrive, then wait.",
-    )
-    | dict.fromkeys(
-        (faults.BlockEnded, faults.CopyOutlivesBlock),
-        "The other block still arrives on a barrier of a block that is gone. Nobody leaves before all are "
-        "done: let the whole cluster meet at the end.",
-    )
-    | dict.fromkeys(
-        (faults.ClusterBarrierMisuse, faults.Deadlock),
-        "All threads of both blocks come to each meeting: they arrive once, and wait once.",
-    )
-)
+PAIR_FAULTS = {kind: sentence for kinds, sentence in (
+    ((faults.CopyCollision, faults.RefillRace, faults.StaleRefill), BOTH),
+    ((faults.TooManyArrivals, faults.UnobservedPhase),
+     "The producer goes on, and cannot know that both consumers have left the stage. Do more arrivals come in "
+     "one lap than the empty barrier expects? The first of them ends the phase. Or do they come from one block "
+     "alone? They must come from both."),
+    ((faults.BlockNotStarted, faults.InitNotOrdered, faults.NotABarrier, faults.MissingInitFence),
+     "A copy may signal the other block's barrier only when that is initialised. Let the whole cluster meet "
+     "before anybody fetches: arrive, then wait."),
+    ((faults.BlockEnded, faults.CopyOutlivesBlock), "The other block still arrives on a barrier of a block "
+     "that is gone. Nobody leaves before all are done: let the whole cluster meet at the end."),
+    ((faults.ClusterBarrierMisuse, faults.Deadlock), "All threads of both blocks come to each meeting: they "
+     "arrive once, and wait once."),
+) for kind in kinds}  # fmt: skip
 
 
 def _why_they_do_not_meet(built, fault):
