@@ -246,23 +246,19 @@ def compile_ahead(tasks, architecture):
     What does not compile is left alone: it says why when its turn comes."""
     different = {(task["entry"], constants_of(task["workload"])): task for task in tasks}
     context = multiprocessing.get_context("spawn")
-    try:
+    with contextlib.suppress(BrokenProcessPool):  # of a compiler that crashes: the same, when its turn comes
         with ProcessPoolExecutor(min(16, os.cpu_count() or 1), mp_context=context) as pool:
             list(pool.map(_compile, different.values(), [architecture] * len(different)))
-    except BrokenProcessPool:
-        pass  # a compiler that crashes: the same, when its turn comes
 
 
 def _compile(task, architecture):
     entry = task["entry"]
-    try:
+    with contextlib.suppress(Exception):
         for path in task["load"]:
             load(path)
         chosen, constants = kernel_named(entry.variant), constants_of(task["workload"])
         kernel = chosen.kernel(chosen.configure(constants, **dict(entry.parameters)), constants)
         (kernel.with_linked_ptx() if entry.linked else kernel).compile(architecture)
-    except Exception:
-        return
 
 
 def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1, model=None,
