@@ -37,7 +37,7 @@ from numba_deform import from_ptx
 from numba_deform.attention.reference import reference, relative_error
 from numba_deform.compiler.cache import save
 from numba_deform.engines.sass import Machine, Run
-from numba_deform.engines.sass.listing import disassembled, read
+from numba_deform.engines.sass.listing import OPTIONS, disassembled, read
 from numba_deform.engines.sass.units import SMS
 from numba_deform.engines.tensormap import TensorMapArray
 from numba_deform.engines.tensormap.packed import map_of
@@ -107,7 +107,7 @@ def count(row, launch, folder):
             return TensorMapArray([map_of(one, arrays["value"]) for one in tiled])
         return arrays[told] if isinstance(told, str) else told
 
-    code = read(*disassembled((folder / "kernel.cubin").read_bytes(), launch["entry"]))
+    code = read(*disassembled((folder / "kernel.cubin").read_bytes(), *OPTIONS), launch["entry"])
     kernel, blocks = from_ptx(folder / "kernel.ptx")[launch["entry"]], launch["blocks"]
     args = [of(told) for told in launch["arguments"]]
     machine = Machine(code, kernel, args, blocks, launch["threads"], launch["shared"])

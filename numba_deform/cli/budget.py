@@ -1,6 +1,5 @@
 """``numba-deform budget``: what blocks take of an SM, for one configuration or a grid of them."""
 
-import itertools
 from dataclasses import dataclass
 
 from rich import box
@@ -13,7 +12,7 @@ from ..kernels.problem import ConfigError
 from ..measure.parameters import show
 from ..measure.report import markdown_lines
 from .commands import RIGHT
-from .inputs import check_architecture, make_constants, try_inspect, variant_keys, variant_options
+from .inputs import check_architecture, combinations, make_constants, try_inspect, variant_keys, variant_options
 from .output import console, counting, in_words, say
 
 COMPILING = 5  # seconds that a kernel takes to compile, roughly
@@ -75,16 +74,11 @@ def print_rows(rows, swept, title, architecture, markdown=False, constants=None)
 
 def expand(pairs):
     """(options, variant, names with several values, parameters of each configuration): every combination
-    of the comma-separated values of the variant's parameters, the last varying fastest."""
+    of the values of the variant's parameters."""
     chosen = pick_variant(pairs.get("variant", "tma"))
-    names = [key.name for key in variant_keys(chosen)]
-    values = {name: text.split(",") for name, text in pairs.items() if name in names}
-    grid = []
-    for combination in itertools.product(*values.values()):
-        one = {**pairs, **dict(zip(values, combination, strict=True))}
-        options, _, parameters = variant_options(one, "budget")
-        grid.append(parameters)
-    return options, chosen, [name for name, texts in values.items() if len(texts) > 1], grid
+    each, swept = combinations(pairs, [key.name for key in variant_keys(chosen)])
+    parsed = [variant_options(one, "budget") for one in each]
+    return parsed[-1][0], chosen, swept, [parameters for *_, parameters in parsed]
 
 
 def _examine(chosen, parameters, constants, architecture, registers):

@@ -1,6 +1,7 @@
 """Where the inputs of a command come from, and the checks before they are made."""
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,6 +54,14 @@ def variant_options(pairs, command, default="tma"):
     options = parse_pairs(pairs, known, command)
     parameters = {key.name: options.pop(key.name) for key in own if key.name in options}
     return options, chosen, parameters
+
+
+def combinations(pairs, names):
+    """(``pairs`` for every combination of the comma-separated values of these names, the last varying fastest;
+    the names that have several values)."""
+    values = {name: text.split(",") for name, text in pairs.items() if name in names}
+    each = [{**pairs, **dict(zip(values, one, strict=True))} for one in itertools.product(*values.values())]
+    return each, [name for name, texts in values.items() if len(texts) > 1]
 
 
 # --- the operator's arguments ---------------------------------------------------------------------

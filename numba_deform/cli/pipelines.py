@@ -1,6 +1,5 @@
 """``run``, ``timeline``, ``budget`` and ``inspect`` of a pipeline of one's own, brought by ``load=my.py``."""
 
-import itertools
 from contextlib import nullcontext
 
 from ..attention.request import engine_for
@@ -23,34 +22,23 @@ from ..measure.systems import describe
 from ..measure.timeline import check_path
 from . import keys
 from .budget import COMPILING, Row, print_rows
-from .inputs import check_architecture, try_inspect
+from .commands import COMMANDS
+from .inputs import check_architecture, combinations, try_inspect
 from .keys import Key, UsageError, parse_pairs
 from .output import counting, duration, in_words, lasting, say, verdict
 from .run import drawn_by, print_shares, say_report, write_timelines
 from .tools import print_inspection
 
-COMMON = (keys.VARIANT,)
+OF_VARIANTS = {key.name for key in (*keys.SHAPE, *keys.DRAW, keys.DIRECTORY, keys.LOAD, *keys.COMPILED_FOR)}
 KEYS = {
-    "run": (
-        *COMMON, keys.ENGINE_KEY, keys.LINKED, Key("schedules", keys.SCHEDULES, ""), *keys.SIMULATION[1:],
-        keys.WAIVE, Key("limit", keys.COUNT, "with schedules=all"),
-        Key("debug", keys.FLAG, "bounded waits on a GPU"),
-    ),
-    "timeline": (
-        *COMMON, *keys.SIMULATION[1:], Key("engine", keys.DRAWN_BY, ""),
-        Key("block", keys.BLOCKS, ""), Key("out", keys.TEXT, ""), Key("start", keys.WHOLE, ""),
-        Key("end", keys.WHOLE, ""),
-    ),
-    "profile": (*COMMON, *keys.PROFILE),
-    "budget": (
-        *COMMON, Key("arch", keys.TEXT, ""), Key("registers", keys.REGISTERS, ""),
-        Key("markdown", keys.FLAG, ""),
-    ),
-    "inspect": (
-        *COMMON, Key("arch", keys.TEXT, ""), keys.LINKED,
-        Key("show", keys.one_of("summary", "ptx", "sass"), ""),
-    ),
-}  # fmt: skip
+    name: tuple(key for key in COMMANDS[name].keys if key.name not in OF_VARIANTS - {"arch"})
+    for name in ("timeline", "profile", "budget", "inspect")
+}
+KEYS["run"] = (
+    keys.VARIANT, keys.ENGINE_KEY, keys.LINKED, Key("schedules", keys.SCHEDULES, ""), *keys.SIMULATION[1:],
+    keys.WAIVE, Key("limit", keys.COUNT, "with schedules=all"),
+    Key("debug", keys.FLAG, "bounded waits on a GPU"),
+)  # fmt: skip
 """The keys that a command has for a pipeline, beside the pipeline's parameters."""
 
 
@@ -198,17 +186,14 @@ class LaunchBudget(Budget):
 def budget(pairs):
     """A long form for one set of parameters, a table for several."""
     pipeline = PIPELINES[pairs["variant"]]
-    values = {name: text.split(",") for name, text in pairs.items() if name in pipeline.defaults}
+    each, swept = combinations(pairs, pipeline.defaults)
     rows = []
-    combinations = list(itertools.product(*values.values()))
     with counting(COMPILING) as advance:
-        for number, combination in enumerate(combinations):
-            one = {**pairs, **dict(zip(values, combination, strict=True))}
+        for number, one in enumerate(each):
             options, _, parameters = options_of(one, "budget")
             architecture = options.get("arch", "sm_90a")
-            advance(number, len(combinations), in_words(parameters))
+            advance(number, len(each), in_words(parameters))
             rows.append(_examine(pipeline, parameters, architecture, options))
-    swept = [name for name, texts in values.items() if len(texts) > 1]
     title = f"{pipeline.name} for {architecture}: {pipeline.summary}"
     return print_rows(rows, swept, title, architecture, options.get("markdown", False))
 

@@ -16,15 +16,7 @@ from ..measure.timeline import ACTIVITIES, check_path, record, save, shares
 from ..workloads import picture
 from . import keys
 from .commands import RIGHT
-from .inputs import (
-    check_duration,
-    check_memory,
-    choose_source,
-    families,
-    try_inspect,
-    variant_keys,
-    variant_options,
-)
+from .inputs import check_duration, check_memory, choose_source, families, try_inspect, variant_options
 from .keys import UsageError
 from .output import console, duration, in_words, lasting, say, verdict
 
@@ -170,7 +162,7 @@ def say_report(report):
 def timeline(pairs):
     """Shares of each warp's time, and the picture."""
     options, chosen, parameters = variant_options(pairs, "timeline")
-    if "trace" not in [key.name for key in variant_keys(chosen)]:
+    if not hasattr(chosen.config, "trace"):
         drawn = [members[0].name for config, members in families().items() if hasattr(config, "trace")]
         raise UsageError(f"variant {chosen.name} has no parameter trace, which makes a kernel write down what "
                          f"its warps do; {', '.join(drawn)} and their like have it")

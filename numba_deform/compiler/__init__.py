@@ -14,21 +14,6 @@ for _module in pkgutil.iter_modules(device.__path__):
     importlib.import_module(f"{device.__name__}.{_module.name}")
 
 __all__ = [
-    "float16",
-    "float32",
-    "float64",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "Kernel",
-    "built",
-    "function",
-    "i32",
-    "kernel",
-    "static_range",
-    "u32",
-    "u64",
-]
+    "float16", "float32", "float64", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "Kernel", "built", "function", "i32", "kernel", "static_range", "u32", "u64",
+]  # fmt: skip

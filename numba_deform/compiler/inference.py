@@ -25,7 +25,7 @@ from numba.cuda import errors as cuda_errors
 from numba.cuda.dispatcher import CUDADispatcher
 from numba.np.numpy_support import as_dtype
 
-from .rewrite import REBUILT, all_names, source_of
+from .rewrite import REBUILT, all_names, in_library, source_of
 
 # With numba-cuda these are its own copies of Numba's modules; else they are Numba's.
 _base = inspect.getmodule(compiler.CompilerBase)
@@ -48,9 +48,6 @@ PASSES = (
     "TranslateByteCode", "CUDATranslateBytecode", "FixupArgs", "IRProcessing", "RewriteSemanticConstants",
     "DeadBranchPrune", "GenericRewrites", "ReconstructSSA", "NopythonTypeInference"
 )  # fmt: skip
-
-
-LIBRARY = "numba_deform.device."
 
 
 class Refused(Exception):
@@ -342,7 +339,7 @@ def infer(function, args):
 def _place_of_the_caller(failed):
     """What failed first; inside a function of this package's, with the place where the kernel calls it."""
     first = failed[0]
-    own = next((f for f in failed if not (f.function.__module__ or "").startswith(LIBRARY)), first)
+    own = next((f for f in failed if not in_library(f.function)), first)
     if own is first:
         return first
     return Refused(own.function, f"{first.function.__name__}: {first.words}", own.line)

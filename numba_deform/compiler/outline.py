@@ -9,6 +9,7 @@ in the order in which they are met, and to those of this package and of the libr
 count.
 """
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -54,13 +55,11 @@ class Outline:
         self._hash, self._names = hashlib.sha256(), set()
         if not cache.directory():
             return
-        try:
+        with contextlib.suppress(_Unknown, RecursionError):
             for part in (*cache.sources(rooms), function, *kinds):
                 self._value(part)
             self._attributes()
             self.key = self._hash.hexdigest()
-        except (_Unknown, RecursionError):
-            pass
 
     def has(self, kind, *more):
         """Whether something of this kind is kept; what it depends on besides is in the texts ``more``."""

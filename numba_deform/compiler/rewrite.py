@@ -239,7 +239,7 @@ class _Source:
         return code
 
 
-def _in_library(function):
+def in_library(function):
     return (function.__module__ or "").startswith(LIBRARY)
 
 
@@ -252,7 +252,7 @@ def _given(function):
         source = _Source(f, found[f])
         for call in calls_in(source.tree):
             inner = source.device_function(call)
-            if inner is None or _in_library(inner):
+            if inner is None or in_library(inner):
                 continue
             parts = [*zip(inspect.signature(inner).parameters, call.args, strict=False)]
             parts += [(keyword.arg, keyword.value) for keyword in call.keywords]
@@ -401,7 +401,7 @@ class _Guard(ast.NodeTransformer):
         self.polls = 0
 
     def visit_FunctionDef(self, node):
-        if _in_library(self.source.function):
+        if in_library(self.source.function):
             node.args.args.append(ast.arg(SITE))
         self.generic_visit(node)
         if self.is_kernel:
@@ -445,7 +445,7 @@ class _Guard(ast.NodeTransformer):
         if called in BARRIERS:
             return self._barrier(node, node.args, BARRIERS[called])
         inner = self.source.device_function(node)
-        if inner and _in_library(inner) and waits(inner):
+        if inner and in_library(inner) and waits(inner):
             node.args.append(self._site(node))
         return node
 
@@ -460,7 +460,7 @@ class _Guard(ast.NodeTransformer):
 
     def _site(self, call):
         """The number of the call's line, or in library code the name that holds the caller's."""
-        if _in_library(self.source.function):
+        if in_library(self.source.function):
             return ast.Name(SITE, ast.Load())
         line = call.lineno
         site = Site(self.source.file, line, self.source.lines[line].strip(), ast.unparse(call))
@@ -479,7 +479,7 @@ def _with_steps(function):
         for call in calls_in(source.tree):
             if step_of(source, call) or is_expect(source, call):
                 steps = True
-            elif (inner := source.device_function(call)) and not _in_library(inner):
+            elif (inner := source.device_function(call)) and not in_library(inner):
                 steps |= inner in traced or visit(inner)
         if steps:
             traced.add(f)

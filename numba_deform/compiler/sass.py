@@ -71,21 +71,29 @@ def inspect_kernel(kernel, architecture=ARCHITECTURE):
 def _take_apart(kernel, architecture):
     """The fields of an Inspection after the first two."""
     require_cuda("taking a kernel apart")
-    cuobjdump, nvdisasm = tool("cuobjdump"), tool("nvdisasm")  # before compiling takes its time
+    tool("cuobjdump"), tool("nvdisasm")  # before compiling takes its time
     compiled = kernel.compile(architecture)
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "kernel.cubin"
-        file.write_bytes(compiled.cubin)
-        # The linked form lists every function, in no particular order.
-        listed = run_tool(cuobjdump, "-res-usage", file)
-        sass = run_tool(nvdisasm, "-c", file).replace(compiled.entry, kernel.name)
-    line = re.search(rf"Function {re.escape(compiled.entry)}:\s*\n(.*)", listed)[1]
-    usage = {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
+    text, listed = disassembled(compiled.cubin, "-c")
+    sass, usage = text.replace(compiled.entry, kernel.name), usage_of(compiled.entry, listed)
     shared = usage["SHARED"]
     if shared and int(architecture[3:].rstrip("a")) >= 90:
         shared -= RESERVED_SHARED  # cuobjdump counts it in from Hopper on
     ptx = compiled.ptx.replace(compiled.entry, kernel.name)
     return ptx, sass, usage["REG"], usage["STACK"], shared, count_instructions(sass)
+
+
+def disassembled(cubin, *options):
+    """(the text of nvdisasm with these ``options``, that of cuobjdump on resources) of a cubin."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "kernel.cubin"
+        file.write_bytes(cubin)
+        return run_tool(tool("nvdisasm"), *options, file), run_tool(tool("cuobjdump"), "-res-usage", file)
+
+
+def usage_of(entry, listed):
+    """{name: number} of a kernel; the linked form lists every function, in no particular order."""
+    line = re.search(rf"Function {re.escape(entry)}:\s*\n(.*)", listed)[1]
+    return {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
 
 
 def count_instructions(sass):

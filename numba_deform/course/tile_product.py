@@ -324,15 +324,20 @@ def _epilogue(config, pack):
 
 def build(config):
     """The kernel for a :class:`TileProduct`; ``config.maps`` and ``config.launch`` are its arguments."""
-    set_up, produce, multiply, store = parts(config)
-    STATIC_BYTES, SUMS = static_bytes(config.shared_bytes), config.warp_rows * config.warp_columns // 32
+    return kernel_of(config, parts(config), config.warp_rows * config.warp_columns // 32)
+
+
+def kernel_of(config, parts, sums, alignment=128):
+    """The kernel of a pipeline of these ``parts``, with so many ``sums`` a thread; the ring's ``alignment``."""
+    set_up, produce, multiply, store = parts
+    STATIC_BYTES, SUMS, ALIGNMENT = static_bytes(config.shared_bytes), sums, alignment
     ROWS, COLUMNS, PRODUCERS = config.rows, config.columns, config.producers
     TAKE = config.consumer_registers
 
     @kernel(threads=config.threads, min_blocks=1, whole_program=bool(TAKE))
     def tile_product(maps: u64, tiles_across: i32, steps: i32):
         memory = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
-        tiles = align_up(shared_address(memory), uint32(128))
+        tiles = align_up(shared_address(memory), uint32(ALIGNMENT))
         ring = set_up(tiles)
         line = int32(div_u32(int32(cuda.blockIdx.x), tiles_across))
         row = int32(line * ROWS)

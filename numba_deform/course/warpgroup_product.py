@@ -10,22 +10,20 @@ The products are asynchronous. A consumer leaves those of one step running while
 issues that one's; only then does it wait for the step before, and gives its stage back.
 """
 
+import operator
 from dataclasses import dataclass
 
-from numba import cuda, float32, int32, types, uint32
+from numba import cuda, uint32
 
-from ..compiler import i32, kernel, u64
-from ..device.integer import div_u32
-from ..device.memory import align_up, dynamic_bytes, shared_address, shared_at, static_bytes
+from ..device.memory import dynamic_bytes, shared_at
 from ..device.pipeline import arrive, first_state, make_advance, wait
-from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
 from ..device.sync import lane, warp
 from ..device.tma import fence_proxy_tensormap_acquire_sys
 from ..device.wgmma import wgmma_wait_group
 from ..kernels import warp_product
 from ..kernels.problem import ConfigError
 from ..kernels.warp_product import KINDS
-from .tile_product import PRODUCER_REGISTERS, ROW, TileProduct, map_of
+from .tile_product import ROW, TileProduct, kernel_of, map_of
 from .tile_product import parts as tile_parts
 
 ROWS = 64  # of a consumer's part of the tile: those of a wgmma
@@ -65,9 +63,8 @@ class WarpgroupProduct:
         """The TileProduct with the same ring, producer and epilogue; a warp has 16 rows, and all columns."""
         return TileProduct(self.rows, self.columns, 16, self.columns, self.stages, self.consumer_registers)
 
-    @property
-    def threads(self):
-        return self.tiles.threads
+    producers = property(operator.attrgetter("tiles.producers"))
+    threads = property(operator.attrgetter("tiles.threads"))
 
     @property
     def shared_bytes(self):
@@ -92,7 +89,7 @@ def parts(config):
 def _consumer(config):
     product = warp_product.WarpgroupProduct(config.columns, config.dtype).functions()
     A_BYTES, STAGE = config.rows * ROW, (config.rows + config.columns) * ROW
-    PRODUCERS, PART = config.tiles.producers, ROWS * ROW
+    PRODUCERS, PART = config.producers, ROWS * ROW
     advance = make_advance(config.stages)
 
     @cuda.jit(device=True, forceinline=True)
@@ -116,27 +113,4 @@ def _consumer(config):
 
 def build(config):
     """The kernel for a :class:`WarpgroupProduct`; ``config.maps`` and ``config.launch`` are its arguments."""
-    set_up, produce, multiply, store = parts(config)
-    STATIC_BYTES, SUMS = static_bytes(config.shared_bytes), config.columns // 2
-    ROWS, COLUMNS, PRODUCERS = config.rows, config.columns, config.tiles.producers
-    TAKE = config.consumer_registers
-
-    @kernel(threads=config.threads, min_blocks=1, whole_program=True)
-    def warpgroup_product(maps: u64, tiles_across: i32, steps: i32):
-        memory = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
-        tiles = align_up(shared_address(memory), uint32(ALIGNMENT))
-        ring = set_up(tiles)
-        line = int32(div_u32(int32(cuda.blockIdx.x), tiles_across))
-        row = int32(line * ROWS)
-        column = int32((int32(cuda.blockIdx.x) - line * tiles_across) * COLUMNS)
-        if warp() < PRODUCERS:
-            setmaxnreg_dec(uint32(PRODUCER_REGISTERS))
-            if cuda.threadIdx.x == 0:
-                produce(ring, tiles, maps, row, column, steps)
-        else:
-            setmaxnreg_inc(uint32(TAKE))
-            sums = cuda.local.array(SUMS, float32)
-            multiply(ring, tiles, maps, steps, sums)
-            store(tiles, maps, row, column, sums)
-
-    return warpgroup_product
+    return kernel_of(config, parts(config), config.columns // 2, ALIGNMENT)

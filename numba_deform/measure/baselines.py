@@ -4,17 +4,29 @@ The common contract is that of Deformable DETR's extension: ``f(value (B, S, H, 
 2), level_start_index (L,), sampling_locations (B, Q, H, L, P, 2), attention_weights (B, Q, H, L, P),
 im2col_step) -> (B, Q, H*C)``, all PyTorch tensors on the GPU."""
 
+import contextlib
 import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 
-from .worker import find_function
+from .worker import explain, find_function
 
 
 class NotInstalled(Exception):
     """A peer cannot be imported; the text says what is missing."""
+
+
+@contextlib.contextmanager
+def failing_into(row):
+    """What is raised within goes into the row as its ``error_text``; of an absent peer, ``absent``."""
+    try:
+        yield
+    except NotInstalled as error:
+        row |= {"absent": True, "error_text": str(error)}
+    except Exception as error:
+        row["error_text"] = explain(error)
 
 
 def tensor_of(array):

@@ -4,6 +4,7 @@ For every workload each entry first runs in a child process (measure/worker.py) 
 whole output is compared with float64. What crashes, hangs or is wrong becomes a row that says so.
 What is right is then timed here, in turn, round after round, so that a drift hits all alike."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -215,6 +216,16 @@ def time_round_by_round(gpu, runs, repeats, warm_up=1, batches=None):
     return times
 
 
+@contextlib.contextmanager
+def timing(rows):
+    """What is raised within is the ``error_text`` of those of the rows that have none."""
+    try:
+        yield
+    except Exception as error:
+        for row in rows:
+            row.setdefault("error_text", f"while timing: {explain(error)}")
+
+
 def clock(gpu):
     """The clock that cycles are counted by, and where it comes from."""
     return {"ghz": gpu.device.properties.clock_rate / 1e6,
@@ -235,23 +246,19 @@ def compile_ahead(tasks, architecture):
     What does not compile is left alone: it says why when its turn comes."""
     different = {(task["entry"], constants_of(task["workload"])): task for task in tasks}
     context = multiprocessing.get_context("spawn")
-    try:
+    with contextlib.suppress(BrokenProcessPool):  # of a compiler that crashes: the same, when its turn comes
         with ProcessPoolExecutor(min(16, os.cpu_count() or 1), mp_context=context) as pool:
             list(pool.map(_compile, different.values(), [architecture] * len(different)))
-    except BrokenProcessPool:
-        pass  # a compiler that crashes: the same, when its turn comes
 
 
 def _compile(task, architecture):
     entry = task["entry"]
-    try:
+    with contextlib.suppress(Exception):
         for path in task["load"]:
             load(path)
         chosen, constants = kernel_named(entry.variant), constants_of(task["workload"])
         kernel = chosen.kernel(chosen.configure(constants, **dict(entry.parameters)), constants)
         (kernel.with_linked_ptx() if entry.linked else kernel).compile(architecture)
-    except Exception:
-        return
 
 
 def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1, model=None,
@@ -280,15 +287,12 @@ def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.
             entry_rows = _check_all(workload, entries, seed, engine, limit, progress, isolated)
             rows += [row for _, row in entry_rows]
             if gpu:
-                try:
+                with timing([row for _, row in entry_rows]):
                     case = case_on(gpu, workload, seed)
                     more, measured = _time_all(case, workload, entry_rows, peer_names, repeats,
                                                warm_up, progress, with_ceilings)  # fmt: skip
                     rows += more
                     ceiling_rows += measured
-                except Exception as error:
-                    for _, row in entry_rows:
-                        row.setdefault("error_text", f"while timing: {explain(error)}")
                 if profile:
                     _count_all(workload, entry_rows, seed, limit, progress)
     settings = {"repeats": repeats, "warm_up": warm_up, "seed": seed}
@@ -356,13 +360,9 @@ def _count_all(workload, entry_rows, seed, limit, progress):
 def _prepare_peer(case, name):
     """(row, function or None): absent peers and failing ones get ``error_text``."""
     row = {"kind": "peer", "variant": baselines.peer_of(name).label(name, case.problem.constants.dtype)}
-    try:
+    with baselines.failing_into(row):
         run = baselines.prepare(name, case.inputs, case.on_gpu.inputs)
         row["error"] = case.error(run())
-    except baselines.NotInstalled as error:
-        return row | {"absent": True, "error_text": str(error)}, None
-    except Exception as error:
-        return row | {"error_text": explain(error)}, None
-    if not row["error"] < PEER_TOLERANCE:
-        return row | {"error_text": f"wrong result: error {row['error']:.2g}"}, None
-    return row, run
+        if not row["error"] < PEER_TOLERANCE:
+            row["error_text"] = f"wrong result: error {row['error']:.2g}"
+    return row, None if "error_text" in row else run

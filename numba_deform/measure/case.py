@@ -1,5 +1,6 @@
 """Inputs that any variant can be run on, by either engine, and how far an output is from float64."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -84,10 +85,8 @@ def case_on(gpu, workload, seed):
     """The :class:`Case` of a workload; with PyTorch, if it is installed and sees the GPU."""
     torch = None
     if gpu:
-        try:
+        with contextlib.suppress(ImportError):
             import torch
-        except ImportError:
-            pass
     return Case(workload.generate(seed), gpu, torch if torch and torch.cuda.is_available() else None)
 
 

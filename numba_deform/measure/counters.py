@@ -4,6 +4,7 @@ Nsight Compute (``ncu``) watches a child process, which launches one variant twi
 (``python -m numba_deform.measure.counters FILE``), and counts the second launch. Clocks and caches stay as they
 are in the bench."""
 
+import contextlib
 import csv
 import functools
 import pickle
@@ -95,10 +96,8 @@ def figures(kernel, samples):
     """The result of :func:`count` for one kernel of :func:`parse`; ``samples`` is None for a pipeline."""
     counts = {}
     for name, metric in METRICS.items():
-        try:
+        with contextlib.suppress(ValueError):  # "n/a", or nothing: not counted on this GPU
             counts[name] = float((kernel.get(metric) or "").replace(",", ""))
-        except ValueError:
-            continue  # "n/a", or nothing: not counted on this GPU
     if samples is None:
         return counts
     return counts | {f"{name}_per_sample": counts[name] / samples for name in PER_SAMPLE if name in counts}

@@ -99,7 +99,7 @@ class _Workload:
     def add_kernel(self, entry):
         """Check one configuration of the backward kernel, and note it to be timed."""
         row = self._row("kernel", entry.label)
-        try:
+        with baselines.failing_into(row):
             bound = gradients.bound(self.case.problem, self.case.gpu, entry.variant, **dict(entry.parameters))
             row["config"] = dataclasses.asdict(bound.config)
             adds = bound.config.of_value and entry.variant == gradients.BACKWARD.name
@@ -111,8 +111,6 @@ class _Workload:
                 row |= {"measured": False, "virtual_cycles": cycles}
             elif "error_text" not in row:
                 self._jobs.append((row, "backward", run))
-        except Exception as error:
-            row["error_text"] = explain(error)
 
     def _judge(self, row, names, found, limits):
         """Errors into the row; ``found`` are gradients, None for what was not asked for."""
@@ -121,10 +119,7 @@ class _Workload:
                   for name, f in zip(names, found, strict=True) if f is not None}  # fmt: skip
         row["errors"] = row.get("errors", {}) | errors
         row["error"] = max(row["errors"].values())
-        wrong = [f"{name} {error:.2g}, allowed {limits[name]:.2g}"
-                 for name, error in row["errors"].items() if not error < limits[name]]  # fmt: skip
-        if wrong:
-            row["error_text"] = f"wrong result: error of {'; of '.join(wrong)}"
+        judge_errors(row, limits)
 
     # --- in PyTorch -------------------------------------------------------------------------------
     def add_peer(self, name):
@@ -136,14 +131,10 @@ class _Workload:
         limits = {**dict.fromkeys(NAMES, PEER_TOLERANCE), "locations": PEER_LOCATIONS}
         if is_own:
             limits = {**dict.fromkeys(NAMES, TOLERANCES[dtype]), "out": TOLERANCE[dtype]}
-        try:
+        with baselines.failing_into(row):
             passes = self._prepared(name, peer, row, limits)
             if "error_text" not in row:
                 self._jobs += [(row, which, run) for which, run in passes.items()]
-        except baselines.NotInstalled as error:
-            row |= {"absent": True, "error_text": str(error)}
-        except Exception as error:
-            row["error_text"] = explain(error)
         if self.case.torch:
             gc.collect()
             self.case.torch.cuda.empty_cache()
@@ -206,15 +197,13 @@ class _Workload:
     # --- all --------------------------------------------------------------------------------------
     def time(self, repeats, warm_up):
         """Times everything round by round, into the rows; returns the ceilings' rows."""
-        case, jobs = self.case, self._jobs
-        try:
+        case, jobs, times = self.case, self._jobs, None
+        with bench.timing(self.rows):
             tried = list(scatter.trials(case))
             self.progress(f"{self.workload.name}: timing {len(jobs)} passes and {len(tried)} ceilings")
             runs = [run for *_, run in jobs] + [trial.run for trial in tried]
             times = bench.time_round_by_round(case.gpu, runs, repeats, warm_up)
-        except Exception as error:
-            for row in self.rows:
-                row.setdefault("error_text", f"while timing: {explain(error)}")
+        if times is None:
             return []
         samples, ghz = case.problem.samples, bench.clock(case.gpu)["ghz"]
         ceiling_rows = [{**bench.columns(self.workload), **ceilings.figures(trial, own, samples, 0)}
@@ -262,6 +251,14 @@ def run_kernel(case, bound, given):
                                                                 problem.heads, -1)  # fmt: skip
     found = [sums if config.of_value else None, *(of_samples if config.of_samples else (None, None))]
     return found, run, cycles
+
+
+def judge_errors(row, limits):
+    """The row's ``error_text`` where some of its ``errors`` are not within their limits."""
+    wrong = [f"{name} {error:.2g}, allowed {limits[name]:.2g}"
+             for name, error in row["errors"].items() if not error < limits[name]]  # fmt: skip
+    if wrong:
+        row["error_text"] = f"wrong result: error of {'; of '.join(wrong)}"
 
 
 def readable(case, array):

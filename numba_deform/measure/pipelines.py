@@ -28,11 +28,11 @@ from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError
 from ..kernels.registry import load, loaded_files
 from . import ceilings, counters, record
-from .bench import clock, is_of_this_process, measure_here, time_round_by_round
+from .bench import clock, is_of_this_process, measure_here, time_round_by_round, timing
 from .predict import MOST, predict, predict_launch, write_clocks
 from .profile import Profile
 from .timeline import MODEL, TimelineError, Timelines, decode, with_copies
-from .worker import Worker, explain
+from .worker import Worker
 
 BATCH_MS, BATCH = 0.2, 16  # a launch shorter than this is timed in a batch of at most so many
 PATIENCE = 600.0  # seconds that the CPU engine may take
@@ -270,11 +270,8 @@ def bench_rows(gpu, entries, repeats=10, limit=120.0, warm_up=1, profile=False, 
         return rows
     right = [(entry, row) for entry, row in zip(entries, rows, strict=True) if "error_text" not in row]
     progress(f"timing {len(right)} pipelines")
-    try:
+    with timing([row for _, row in right]):
         _time_all(gpu, right, repeats, warm_up)
-    except Exception as error:
-        for _, row in right:
-            row.setdefault("error_text", f"while timing: {explain(error)}")
     for entry, row in right if profile else ():
         progress(f"counters of {entry.label}")
         row["profile"] = counters.count(counters_task(launch_for(entry)), limit)

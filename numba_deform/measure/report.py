@@ -74,33 +74,34 @@ def _having(document, name):
     return sorted(rows, key=lambda row: (_where(row), row[name]))
 
 
+def _reached(row):
+    return f"{row['closeness']:.0%} of {LIMITS[row['bounded_by']]}" if "closeness" in row else ""
+
+
 def _measured(row):
-    reached = f"{row['closeness']:.0%} of {LIMITS[row['bounded_by']]}" if "closeness" in row else ""
     return (
         f"{row['median_ms']:.3f}", f"{row['min_ms']:.3f} .. {row['max_ms']:.3f}", f"{row['error']:.1e}",
         f"{row['gigatiles_per_second']:.1f}", f"{row['cycles_per_tile']:.1f}",
         f"{row['gigabytes_per_second'] * row['median_ms']:,.0f}",  # older files lack the bytes
-        f"{row['gigabytes_per_second']:,.0f}", reached,
+        f"{row['gigabytes_per_second']:,.0f}", _reached(row),
     )  # fmt: skip
 
 
 def _moved(row):
     """Of a pipeline."""
-    reached = f"{row['closeness']:.0%} of {LIMITS[row['bounded_by']]}" if "closeness" in row else ""
     names = "gigabytes_per_second", "teraflops_per_second"
     rates = [f"{row[name]:,.1f}" if name in row else "" for name in names]
     spread = f"{row['min_ms']:.4f} .. {row['max_ms']:.4f}"
-    return f"{row['median_ms']:.4f}", spread, f"{row['error']:.1e}", *rates, reached
+    return f"{row['median_ms']:.4f}", spread, f"{row['error']:.1e}", *rates, _reached(row)
 
 
 def _gradients(row):
     def ms(of):
         return f"{of['median_ms']:.3f}" if of else ""
 
-    reached = f"{row['closeness']:.0%} of {LIMITS[row['bounded_by']]}" if "closeness" in row else ""
     errors = ", ".join(f"{row['errors'][name]:.1e}" if name in row["errors"] else "-"
                        for name in ("out", "value", "locations", "weights"))  # fmt: skip
-    return ms(row.get("forward")), ms(row), ms(row.get("both")), _mebibytes(row), errors, reached
+    return ms(row.get("forward")), ms(row), ms(row.get("both")), _mebibytes(row), errors, _reached(row)
 
 
 def _step(row):

@@ -58,28 +58,27 @@ def expand(grid):
             raise ConfigError(key, ",".join(grid[key]), rule)
     points = {}
     for name in names:
-        for texts in itertools.product(*grid.values()):
-            make = _own_point if own else _point
-            point = make(name, known[name], dict(zip(grid, texts, strict=True)))
+        for combination in itertools.product(*grid.values()):
+            texts = dict(zip(grid, combination, strict=True))
+            given = {key: text for key, text in texts.items() if key in known[name] or key == "linked"}
+            point = (_own_point if own else _point)(name, given, texts)
             points.setdefault(point.key, point)
     # One workload after the other: its inputs are made once.
     order = {}
     return sorted(points.values(), key=lambda point: order.setdefault(point.workload, len(order)))
 
 
-def _point(name, defaults, texts):
+def _point(name, given, texts):
     workload = preset(texts.get("workload", "seeds"))
     fields = [key for key in WORKLOAD_FIELDS if key in texts]
     changes = {key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
-    given = {key: text for key, text in texts.items() if key in defaults or key == "linked"}
     return point_of(bench.entry_of(name, given), workload.replace(**changes))
 
 
-def _own_point(name, defaults, texts):
+def _own_point(name, given, texts):
     """Of a pipeline: what makes two the same are all of its parameters."""
-    given = {key: text for key, text in texts.items() if key in defaults or key == "linked"}
     entry = bench.entry_of(name, given)
-    values = json.dumps({**defaults, **dict(entry.parameters)}, sort_keys=True)
+    values = json.dumps({**bench.defaults_of(name), **dict(entry.parameters)}, sort_keys=True)
     key = " ".join([name, "linked" if entry.linked else "inline", values])
     return Point(entry, None, key, source=source_of(name))
 

@@ -4,6 +4,7 @@ One format for both engines: on the GPU the marks hold the SM's clock, on the CP
 that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them."""
 
 import bisect
+import contextlib
 import html
 import io
 import itertools
@@ -62,8 +63,29 @@ class Span:
     ring: str = ""
 
 
+class _Drawn:
+    """What one Timeline and several can do, which are drawn one above the other."""
+
+    def save(self, path, start=0, end=None):
+        """Write it, or them, as :func:`save` does; returns the Path."""
+        return save(self._each(), path, start, end)
+
+    def _repr_html_(self):
+        """The picture as SVG that zooms, for notebooks and pages; None without matplotlib."""
+        titles = html.escape("; ".join(timeline.title for timeline in self._each()), quote=True)
+        with contextlib.suppress(ModuleNotFoundError):
+            return zoomed(figure(self._each()), titles)
+
+    def _repr_png_(self):
+        """The picture, for who shows no HTML; None without matplotlib."""
+        picture = io.BytesIO()
+        with contextlib.suppress(ModuleNotFoundError):
+            figure(self._each()).savefig(picture, format="png", dpi=100, bbox_inches="tight")
+            return picture.getvalue()
+
+
 @dataclass(frozen=True)
-class Timeline:
+class Timeline(_Drawn):
     """``spans`` of one block. ``flights``: from the end of an issue until the first warp has seen the
     stage full, by the warp that issued. ``undrawn`` counts, by ring, what was issued and has no flight: nobody
     computed it, or not after its issue. ``lost`` warps wrote more marks than fit.
@@ -108,18 +130,11 @@ class Timeline:
             said.append(f"{self.lost} warps wrote more marks than are kept; their end is missing")
         return said
 
-    def save(self, path, start=0, end=None):
-        """Write it, as :func:`save` does; returns the Path."""
-        return save([self], path, start, end)
-
-    def _repr_html_(self):
-        return _html([self])
-
-    def _repr_png_(self):
-        return _png([self])
+    def _each(self):
+        return [self]
 
 
-class Timelines(list):
+class Timelines(_Drawn, list):
     """Those of several blocks of a launch, drawn one above the other."""
 
     @classmethod
@@ -128,19 +143,12 @@ class Timelines(list):
         began = min(timeline.began for timeline in timelines)
         return cls(_later(timeline, timeline.began - began) for timeline in timelines)
 
-    def save(self, path, start=0, end=None):
-        """Write them, as :func:`save` does; returns the Path."""
-        return save(self, path, start, end)
-
     def notes(self):
         """What the picture does not show, with the title of each that it is about."""
         return [f"{timeline.title}: {note}" for timeline in self for note in timeline.notes()]
 
-    def _repr_html_(self):
-        return _html(self)
-
-    def _repr_png_(self):
-        return _png(self)
+    def _each(self):
+        return self
 
 
 def _later(timeline, cycles):
@@ -153,24 +161,6 @@ def _later(timeline, cycles):
     parts = "spans", "flights", "copies", "unsignalled", "barriers"
     changed = {name: moved(getattr(timeline, name)) for name in parts}
     return replace(timeline, began=timeline.began - cycles, **changed)
-
-
-def _html(timelines):
-    """The picture as SVG that zooms, for notebooks and pages; None without matplotlib."""
-    try:
-        return zoomed(figure(timelines), html.escape("; ".join(t.title for t in timelines), quote=True))
-    except ModuleNotFoundError:
-        return None
-
-
-def _png(timelines):
-    """The picture, for who shows no HTML; None without matplotlib."""
-    picture = io.BytesIO()
-    try:
-        figure(timelines).savefig(picture, format="png", dpi=100, bbox_inches="tight")
-    except ModuleNotFoundError:
-        return None
-    return picture.getvalue()
 
 
 def record(plan, block=0, simulate_options=None, title=None, model=False):

@@ -16,8 +16,7 @@ from torch import nn
 from ..kernels.problem import level_starts, pixel_centres
 from ..workloads.presets import preset
 from . import baselines, bench, record
-from .gradients import OWN, peak_bytes, relative_error
-from .worker import explain
+from .gradients import OWN, judge_errors, peak_bytes, relative_error
 
 DTYPES = ("float16", "float32")
 WORKLOAD = preset("detr-encoder").replace(name="detr-encoder-b2", batch=2)
@@ -142,27 +141,19 @@ def _rows(gpu, workload, names, repeats, seed, warm_up, progress):
         progress(f"{workload.dtype}: {name}")
         row = {**_columns(workload), "kind": "operator" if name == OWN else "peer", "variant": name}
         rows.append(row)
-        try:
+        with baselines.failing_into(row):
             training = make(name, dtype=workload.dtype)
             judge(row, training.peek(), exact, workload.dtype)
             row["peak_bytes"] = peak_bytes(torch, training.step)
             if "error_text" not in row:
                 jobs.append((row, training.step))
-        except baselines.NotInstalled as error:
-            row |= {"absent": True, "error_text": str(error)}
-        except Exception as error:
-            row["error_text"] = explain(error)
         gc.collect()
         torch.cuda.empty_cache()
     progress(f"{workload.dtype}: timing {len(jobs)} steps")
-    try:
+    with bench.timing([row for row, _ in jobs]):
         times = bench.time_round_by_round(gpu, [step for _, step in jobs], repeats, warm_up)
-    except Exception as error:
-        for row, _ in jobs:
-            row["error_text"] = f"while timing: {explain(error)}"
-        return rows
-    for (row, _), own in zip(jobs, times, strict=True):
-        row |= record.spread(own)
+        for (row, _), own in zip(jobs, times, strict=True):
+            row |= record.spread(own)
     return rows
 
 
@@ -189,13 +180,9 @@ def training_with(workload, name, dtype, seed=1, device="cuda", layers=LAYERS):
 
 def judge(row, found, exact, dtype):
     """The errors of the loss and of the worst parameter's gradient into the row, and what is wrong."""
-    limits = TOLERANCES[dtype]
     (loss, gradients), (exact_loss, exact_gradients) = found, exact
     each = [relative_error(g, e.double()) for g, e in zip(gradients, exact_gradients, strict=True)]
     row["errors"] = {"loss": relative_error(loss, exact_loss.double()),
                      "gradients": math.nan if any(map(math.isnan, each)) else max(each)}  # fmt: skip
     row["error"] = max(row["errors"].values())
-    wrong = [f"{name} {row['errors'][name]:.2g}, allowed {limits[name]:.2g}"
-             for name in limits if not row["errors"][name] < limits[name]]  # fmt: skip
-    if wrong:
-        row["error_text"] = f"wrong result: error of {'; of '.join(wrong)}"
+    judge_errors(row, TOLERANCES[dtype])

@@ -17,7 +17,7 @@ from numba_deform.course.pipelines.product import product
 from numba_deform.engines.cpu import simulate
 from numba_deform.engines.sass import Failed, Stuck, emulate, listing
 from numba_deform.engines.sass.accesses import width
-from numba_deform.engines.sass.listing import disassembled, read
+from numba_deform.engines.sass.listing import OPTIONS, disassembled, read
 from numba_deform.engines.sass.units import SMS
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
@@ -65,7 +65,7 @@ def test_what_is_inlined_from_another_file_counts_for_the_call():
 def test_lines_do_not_change_the_code():
     kernel = copy(stages=2).kernel
     plain, lined = kernel.compile(), listing(kernel)
-    without = read(*disassembled(plain.cubin, plain.entry))
+    without = read(*disassembled(plain.cubin, *OPTIONS), plain.entry)
     assert [str(one) for one in without] == [str(one) for one in lined]
     assert {one.line for one in without} == {("?", 0)}
     assert len({line for file, line in {one.line for one in lined} if Path(file).name == "copy.py"}) > 5

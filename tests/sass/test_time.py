@@ -48,7 +48,7 @@ def play(listing, *warps, resident=1, far=None, constants=C):
     """The Sm after blocks of these warps' traces; a plain list of traces is one block."""
     blocks = list(warps) if warps and warps[0] and isinstance(warps[0][0], list) else [list(warps)]
     sm = Sm(listing, L1(0), far, constants)
-    sm.run(blocks, resident)
+    play_together([sm], [blocks], resident)
     return sm
 
 

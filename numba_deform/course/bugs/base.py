@@ -3,6 +3,7 @@
 import ast
 import functools
 import inspect
+import operator
 import textwrap
 from dataclasses import dataclass
 
@@ -56,9 +57,9 @@ class Bug:
         """The paragraphs of the docstring after its first line."""
         return inspect.getdoc(self.module).partition("\n")[2].strip()
 
-    @property
-    def met(self):
-        return self.module.MET
+    met = property(operator.attrgetter("module.MET"))
+    cure = property(operator.attrgetter("module.CURE"))
+    file = property(operator.attrgetter("module.__file__"))
 
     @property
     def faults(self):
@@ -67,16 +68,8 @@ class Bug:
         return {kind: (at,) if isinstance(at, str) else at for kind, at in faults.items()}
 
     @property
-    def cure(self):
-        return self.module.CURE
-
-    @property
     def hangs(self):
         return getattr(self.module, "HANGS", False)
-
-    @property
-    def file(self):
-        return self.module.__file__
 
     def kernel(self, bug=True):
         """The ``compiler.Kernel`` with the fault, or its right twin; each is built once."""

@@ -8,7 +8,6 @@ This project's own tile copy keeps the two sizes apart for this reason (kernels/
 and SLOT).
 """
 
-import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.core import types
 
@@ -19,7 +18,7 @@ from ...device.pipeline import mbarrier_wait
 from ...device.sync import fence_mbarrier_init
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
-from .base import Launch, poison, random_words
+from .base import sums_of_tiles
 
 MET = "this project (kernels/tile_copy.py)"
 FAULTS = {faults.MissingBytes: "mbarrier_wait(full, 0)"}
@@ -58,7 +57,4 @@ def build(BUG):
     return two_tiles
 
 
-def arguments(seed):
-    """Data of TILES tiles; out is their sum, one number for each thread."""
-    data, out = random_words(TILES, WORDS, seed=seed), poison(WORDS)
-    return Launch((data, out), out, data.sum(axis=0, dtype=np.uint32))
+arguments = sums_of_tiles(TILES, WORDS)

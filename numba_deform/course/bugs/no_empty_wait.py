@@ -18,7 +18,7 @@ from ...device.pipeline import init_barriers, mbarrier_wait
 from ...device.sync import fence_mbarrier_init, fence_proxy_async
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
-from .base import Launch, poison, random_words
+from .base import sums_of_tiles
 
 MET = "notes 1 and 2; deepseek-ai/DeepEP issue 657"
 FAULTS = {faults.RefillRace: "cp_async_bulk_load(slot, data + uint64(BYTES * ahead), BYTES, bar)"}
@@ -64,7 +64,4 @@ def build(BUG):
     return ring
 
 
-def arguments(seed):
-    """Data of ITEMS tiles; out is their sum, one number for each thread."""
-    data, out = random_words(ITEMS, THREADS, seed=seed), poison(THREADS)
-    return Launch((data, out), out, data.sum(axis=0))
+arguments = sums_of_tiles(ITEMS, THREADS)

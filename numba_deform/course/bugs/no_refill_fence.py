@@ -20,7 +20,7 @@ from ...device.pipeline import init_barriers, mbarrier_wait
 from ...device.sync import fence_mbarrier_init, fence_proxy_async
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
-from .base import Launch, poison, random_words
+from .base import sums_of_tiles
 
 MET = "this project's product on tensor cores"
 FAULTS = {faults.MissingRefillFence: "cp_async_bulk_load(slot, data + uint64(BYTES * i), BYTES, bar)"}
@@ -66,7 +66,4 @@ def build(BUG):
     return ring
 
 
-def arguments(seed):
-    """Data of ITEMS tiles; out is their sum, one number for each lane."""
-    data, out = random_words(ITEMS, LANES, seed=seed), poison(LANES)
-    return Launch((data, out), out, data.sum(axis=0))
+arguments = sums_of_tiles(ITEMS, LANES)

@@ -16,8 +16,7 @@ PLACE = re.compile(r"[^\s()]*\.py:(\d+)")
 
 def in_notebook():
     """Whether this process is a Jupyter kernel."""
-    shell = _shell()
-    return shell is not None and hasattr(shell, "kernel")
+    return hasattr(_shell(), "kernel")
 
 
 def shows_values():

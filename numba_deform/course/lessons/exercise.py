@@ -15,6 +15,7 @@ function or kernel and of the device functions that it calls.
 """
 
 import ast
+import contextlib
 import functools
 import inspect
 import linecache
@@ -47,7 +48,12 @@ def require(condition, sentence):
 def refuse(given, *cases):
     """Raise :class:`Wrong` with ``given`` and the sentence of the first of ``cases``, (holds, sentence), that
     holds; the last of them always does."""
-    raise Wrong(given + next(sentence for holds, sentence in cases if holds))
+    raise Wrong(given + first_of(*cases))
+
+
+def first_of(*cases):
+    """The sentence of the first of ``cases``, (holds, sentence), that holds; "" where none does."""
+    return next((sentence for holds, sentence in cases if holds), "")
 
 
 # --- answers, however they are written ------------------------------------------------------------
@@ -121,8 +127,8 @@ def exercise(hint, faults=""):
 
     ``hint`` is told while there is a hole. The function raises Wrong with a sentence, or returns one that says
     why the answer is right. Whatever else it raises counts as wrong: a fault of an engine is told with its
-    rule and line, and ``faults``, a sentence or ``{fault class: sentence}``, says what it has to do with this
-    exercise; another exception is told in its own words.
+    rule and line, and ``faults`` says what it has to do with this exercise: a sentence, a function of the fault
+    that gives one, or ``{fault class: either}``; another exception is told in its own words.
     """
 
     def wrap(function):
@@ -135,11 +141,9 @@ def exercise(hint, faults=""):
 
         def judged(*answers, **named):
             for label, answer in [*((None, a) for a in answers), *named.items()]:
-                hole = find_hole(answer, label)
-                if hole:
+                if hole := find_hole(answer, label):
                     return Verdict(name, "hole", f"{hole} {hint}")
-            uncalled = next(filter(None, map(_uncalled, [*answers, *named.values()])), None)
-            if uncalled:
+            if uncalled := next(filter(None, map(_uncalled, [*answers, *named.values()])), None):
                 return Verdict(name, "wrong", uncalled)
             try:
                 return Verdict(name, "right", function(*answers, **named))
@@ -150,7 +154,6 @@ def exercise(hint, faults=""):
             except Exception as error:
                 return Verdict(name, "wrong", undecorated(error) or error_message(error))
 
-        check.is_exercise = True
         return check
 
     return wrap
@@ -170,11 +173,26 @@ MEANT = {
 }  # what stands in the error of a kernel's own code, as a regular expression, and what that means
 
 
+@contextlib.contextmanager
+def explained(faults):
+    """A fault of those within of which ``faults``, as for :func:`exercise`, have something to say is Wrong."""
+    try:
+        yield
+    except SimFault as fault:
+        if not any(_own_sentences(fault, faults)):
+            raise
+        raise Wrong(fault_message(fault, faults)) from None
+
+
+def _own_sentences(fault, faults):
+    texts = faults.items() if isinstance(faults, dict) else [(SimFault, faults)]
+    return [text(fault) if callable(text) else text for kind, text in texts if isinstance(fault, kind)]
+
+
 def fault_message(fault, faults=""):
     """A fault in the words of a verdict: the exercise's own sentence, then what, line and rule."""
-    of_exercise = faults.items() if isinstance(faults, dict) else [(SimFault, faults)]
     told = [text for pattern, text in MEANT.items() if re.search(pattern, fault.what, re.S)]
-    sentence = next(filter(None, [*(text for kind, text in of_exercise if isinstance(fault, kind)), *told]), "")
+    sentence = next(filter(None, [*_own_sentences(fault, faults), *told]), "")
     lines = [sentence, f"The engine stops it: {type(fault).__name__}: {fault.what}"]
     if fault.where:
         lines.append(f"Line: {fault.where}  {fault.source or ''}")
@@ -227,11 +245,7 @@ def find_hole(answer, label=None):
         return next(filter(None, (find_hole(part, label) for part in answer)), None)
     if isinstance(answer, dict):
         return next(filter(None, (find_hole(part, f"[{key!r}]") for key, part in answer.items())), None)
-    for function in _functions(answer):
-        hole = _hole_in_source(function)
-        if hole:
-            return hole
-    return None
+    return next(filter(None, map(_hole_in_source, _functions(answer))), None)
 
 
 def _functions(answer):
@@ -290,7 +304,7 @@ def _hole_in_source(function):
     try:
         lines, first, tree = _source(function)
     except (OSError, SyntaxError):  # typed at a prompt, or a lambda in the middle of a line
-        return f"`{function.__name__}` still has a hole." if _loads_ellipsis(function) else None
+        return f"`{function.__name__}` still has a hole." if ... in function.__code__.co_consts else None
     slices = [n.slice for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
     meant = {id(part) for s in slices for part in ast.walk(s)}  # NumPy's a[..., 0]
     for node in ast.walk(tree):
@@ -299,7 +313,3 @@ def _hole_in_source(function):
             code = lines[number - 1].partition("#")[0].strip()
             return f"Line {first + number - 1} still has a hole: `{code}`."
     return None
-
-
-def _loads_ellipsis(function):
-    return ... in function.__code__.co_consts

@@ -1,5 +1,6 @@
 """The checks and pictures of lesson 10, adding by TMA, and what a kernel's additions do."""
 
+import functools
 from bisect import bisect
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from ...engines.cpu.machine.thread import Thread
 from ...engines.tensormap import TensorMap, TensorMapArray
 from ...measure.timeline import BLUE, GREY, ORANGE, SERIES
 from . import pictures
-from .exercise import Wrong, exercise, fault_message, plain, require
+from .exercise import Wrong, exercise, plain, require
 from .results import results
 from .running import run
 from .whole_kernels import doubled as doubled
@@ -189,15 +190,22 @@ def measured():
 
 
 # --- exercises ------------------------------------------------------------------------------------
+def _who_writes(fault):
+    """What a race has to do with how the histogram leaves the block."""
+    if "out[" in fault.what:
+        return ("A *store* writes over what is there, so that the last block wins and none was added. A "
+            "reduction adds.")  # fmt: skip
+    return ("The copy engine reads the tile while others still write it: all threads meet after their last "
+        "write, and before one of them issues.")  # fmt: skip
+
+
 LEAVE_FAULTS = {
-    faults.MissingProxyFence: (
-        "The copy engine reads shared memory by another way than threads write it. Every thread "
-        "that has written calls fence_proxy_async(), and then all meet; or the issuing one does behind that."
-    ),
-    faults.CopyOutlivesBlock: (
-        "The block's shared memory is gone when its last thread ends, and the copy engine "
-        "may not have read it yet. Close a group by commit_group, and wait for it."
-    ),
+    faults.MissingProxyFence: "The copy engine reads shared memory by another way than threads write it. Every "
+    "thread that has written calls fence_proxy_async(), and then all meet; or the issuing one does behind "
+    "that.",
+    faults.CopyOutlivesBlock: "The block's shared memory is gone when its last thread ends, and the copy "
+    "engine may not have read it yet. Close a group by commit_group, and wait for it.",
+    faults.DataRace: _who_writes,
 }
 
 
@@ -208,10 +216,7 @@ def leave(build, answer, engine=None):
     kernel, data = build(answer), grey_values()
     for seed, landing in ((0, "late"), (0, "earliest"), (1, "random"), (2, "random")):
         out = np.full(BINS, BEFORE, np.uint32)
-        try:
-            seen = watch(kernel, len(data), (data, out), seed=seed, landing=landing)
-        except faults.DataRace as fault:
-            raise Wrong(fault_message(fault, _who_writes(fault))) from None
+        seen = watch(kernel, len(data), (data, out), seed=seed, landing=landing)
         given = f"{seen.reductions} reductions were issued by {len(data)} blocks. "
         require(seen.reductions, "Nothing was sent: the result is what it was before.")
         require(seen.reductions == len(data) or seen.reductions % kernel.threads, given + "Each thread has "
@@ -232,52 +237,6 @@ def leave(build, answer, engine=None):
         "meeting: it lies between the writes and the copy.)")  # fmt: skip
 
 
-def _who_writes(fault):
-    """What a race has to do with how the histogram leaves the block."""
-    if "out[" in fault.what:
-        return ("A *store* writes over what is there, so that the last block wins and none was added. A "
-            "reduction adds.")  # fmt: skip
-    return ("The copy engine reads the tile while others still write it: all threads meet after their last "
-        "write, and before one of them issues.")  # fmt: skip
-
-
-@exercise(
-    "Two tiles: how many groups may still be reading when the older one's tile is written again? And what has"
-    " to be over before the others are told?",
-)
-def waits(build, before_reuse, before_count, engine=None):
-    """build(before_reuse, before_count) -> kernel(data, sums, count, means); the two wait."""
-    kernel, blocks = build(before_reuse, before_count), 3
-    data = np.random.default_rng(5).integers(0, 99, (STEPS * blocks, BINS)).astype(np.uint32)
-    squares, most = (data * data).sum(axis=0), 0
-
-    def outcome(chosen, **simulated):
-        sums, count, means = np.zeros(BINS, np.uint32), np.zeros(1, np.uint32), np.zeros(BINS, np.uint32)
-        args = data, sums, count, means
-        seen = (
-            watch(kernel, blocks, args, **simulated) if chosen == "cpu" else run(kernel, blocks, args, chosen)
-        )
-        require(np.array_equal(means, squares // len(data)), "The means are not those of the columns.")
-        return seen
-
-    for seed, landing in ((0, "late"), (1, "random"), (2, "random")):
-        try:
-            seen = outcome("cpu", seed=seed, landing=landing)
-        except faults.SimFault as fault:
-            raise Wrong(fault_message(fault, _which_wait(fault))) from None
-        most = max(most, seen.in_flight)
-    of_a_block = [read_only for block, read_only in seen.waits if block == 0]
-    require(most > 1, "Every sum is right, but no two reductions were ever in flight at once: the second tile "
-            "is for nothing. While one tile is read, the other may be written, so one group may stay open.")
-    require(len(of_a_block) > STEPS and all(of_a_block[:STEPS]), "Every sum is right, but before each reuse "
-            "you wait until sums are written in global memory. To write into the tile again, it is enough that "
-            "it has been read.")  # fmt: skip
-    if engine == "gpu":
-        outcome("gpu")
-    return ("`wait_group_read(1)` leaves the newer tile on its way and frees the older one. `wait_group(0)` is "
-        "for those who read the sums: all groups, and their writes too.")  # fmt: skip
-
-
 def _which_wait(fault):
     """What a fault of the kernel with two tiles has to do with its two waits."""
     if isinstance(fault, faults.DivergentBarrier):
@@ -290,6 +249,38 @@ def _which_wait(fault):
             "the last one must have been read: at most one stays open.")  # fmt: skip
     return ("The last block reads sums that may still be on their way. That a tile was *read* says nothing of "
         "the sums: the wait before the count is for the writes, and for all groups.")  # fmt: skip
+
+
+@exercise(
+    "Two tiles: how many groups may still be reading when the older one's tile is written again? And what has"
+    " to be over before the others are told?", faults=_which_wait)  # fmt: skip
+def waits(build, before_reuse, before_count, engine=None):
+    """build(before_reuse, before_count) -> kernel(data, sums, count, means); the two wait."""
+    kernel, blocks = build(before_reuse, before_count), 3
+    data = np.random.default_rng(5).integers(0, 99, (STEPS * blocks, BINS)).astype(np.uint32)
+    squares, most = (data * data).sum(axis=0), 0
+
+    def outcome(chosen, **simulated):
+        sums, count, means = np.zeros(BINS, np.uint32), np.zeros(1, np.uint32), np.zeros(BINS, np.uint32)
+        args = data, sums, count, means
+        how = watch if chosen == "cpu" else functools.partial(run, engine=chosen)
+        seen = how(kernel, blocks, args, **simulated)
+        require(np.array_equal(means, squares // len(data)), "The means are not those of the columns.")
+        return seen
+
+    for seed, landing in ((0, "late"), (1, "random"), (2, "random")):
+        seen = outcome("cpu", seed=seed, landing=landing)
+        most = max(most, seen.in_flight)
+    of_a_block = [read_only for block, read_only in seen.waits if block == 0]
+    require(most > 1, "Every sum is right, but no two reductions were ever in flight at once: the second tile "
+            "is for nothing. While one tile is read, the other may be written, so one group may stay open.")
+    require(len(of_a_block) > STEPS and all(of_a_block[:STEPS]), "Every sum is right, but before each reuse "
+            "you wait until sums are written in global memory. To write into the tile again, it is enough that "
+            "it has been read.")  # fmt: skip
+    if engine == "gpu":
+        outcome("gpu")
+    return ("`wait_group_read(1)` leaves the newer tile on its way and frees the older one. `wait_group(0)` is "
+        "for those who read the sums: all groups, and their writes too.")  # fmt: skip
 
 
 @exercise("A lane adds 16 bytes: how many lanes has a pixel, how many pixels an instruction? Then the bytes.")
@@ -319,6 +310,16 @@ def sectors(predicted, by_one, by_four, by_eight, engine=None):
         "are packed, 16 for halves. Where L2 is the limit, only the second number counts.")  # fmt: skip
 
 
+def _which_line(fault):
+    """What a race in the kernel with a window has to do with the reader's two functions."""
+    if "window[" in fault.what:
+        return ("Two warps may add to one pixel at the same time. Load, add and store are three steps: what "
+            "the other has written in between is lost. An addition in one step is cuda.atomic.add(array, "
+            "index, part).")  # fmt: skip
+    return ("Windows of neighbouring blocks overlap. A *store* leaves what the last one brings; a reduction "
+        "adds to what is there.")  # fmt: skip
+
+
 WINDOW_FAULTS = {
     faults.NotCompiled: "An addition takes three things: the array, the index in brackets, and the number.",
     faults.OutOfRange: "The window has 12 x 12 pixels, and its own coordinates: those of the map less those of "
@@ -326,6 +327,7 @@ WINDOW_FAULTS = {
     faults.MisalignedBox: "The channel comes first, and a window has all 32 of them, from 0 on: (0, x, y).",
     faults.MissingProxyFence: "The window is written by threads and read by the copy engine; fence and barrier "
     "are there already. What does yours touch between them?",
+    faults.DataRace: _which_line,
 }
 
 
@@ -349,10 +351,7 @@ def window(build, add, send, engine=None):
     for x, y in some.corners:
         reach[y : y + WINDOW, x : x + WINDOW] += 1
     for seed, landing in ((0, "late"), (1, "random")):
-        try:
-            grad, seen, where = outcome("cpu", seed=seed, landing=landing)
-        except faults.DataRace as fault:
-            raise Wrong(fault_message(fault, _which_line(fault))) from None
+        grad, seen, where = outcome("cpu", seed=seed, landing=landing)
         require(seen.reductions != 4 or np.array_equal(where, reach), "Each window is sent, but not to its own "
                 "place: its corner on the map is (x0, y0).")  # fmt: skip
         _same_gradient(grad, seen, some.expected)
@@ -381,16 +380,6 @@ def _same_gradient(grad, seen, expected):
                 "elsewhere, or are other numbers.")  # fmt: skip
 
 
-def _which_line(fault):
-    """What a race in the kernel with a window has to do with the reader's two functions."""
-    if "window[" in fault.what:
-        return ("Two warps may add to one pixel at the same time. Load, add and store are three steps: what "
-            "the other has written in between is lost. An addition in one step is cuda.atomic.add(array, "
-            "index, part).")  # fmt: skip
-    return ("Windows of neighbouring blocks overlap. A *store* leaves what the last one brings; a reduction "
-        "adds to what is there.")  # fmt: skip
-
-
 @exercise("The worst sum is count x bound x scale. It must not pass 2**31 - 1, the largest number of 32 bits.")
 def scale(answer, fixed_sums):
     """answer(bound, count) -> the largest power of two; fixed_sums: the notebook's kernel(data, out, scale)."""
@@ -400,9 +389,8 @@ def scale(answer, fixed_sums):
         given = f"For {count} numbers of at most {bound:g} it says {got:g}. "
         require(got > 0 and np.log2(got) % 1 == 0, given + "That is no power of two: multiplying would round.")
         worst, out = np.full((count, BINS), bound, np.float32), np.zeros(BINS, np.int32)
-        require(
-            got * bound < 2**31, given + f"One number alone becomes {got * bound:g}: it has no room in 32 bits."
-        )
+        require(got * bound < 2**31, given + f"One number alone becomes {got * bound:g}: it has no room in 32 "
+                "bits.")  # fmt: skip
         watch(fixed_sums, count, (worst, out, got))
         total = int(out[0])
         require(np.isclose(total / got, bound * count), given + f"The engine adds up {count} times {bound:g}, "
@@ -448,8 +436,7 @@ def windows(side, points=4, across=32):
     image = left.imshow(cover, cmap="Greys", vmin=0, vmax=max(4, cover.max()), extent=(0, across, across, 0))
     first = across // 2 // side * side
     for at, wide, colour in ((first, side, ORANGE), (first - REACH, side + 2 * REACH, BLUE)):
-        left.add_patch(pictures._rectangle(at, at, wide, wide, fill=False, edgecolor="white", linewidth=4))
-        left.add_patch(pictures._rectangle(at, at, wide, wide, fill=False, edgecolor=colour, linewidth=2))
+        pictures.frame(left, at, at, wide, wide, colour)
     left.set_title(f"{side} x {side} queries (orange), window (blue)", fontsize=pictures.TEXT)
     ticks = range(0, 26, 1 if side > 2 else 5)
     figure.colorbar(image, ax=left, label="windows that add to a pixel", shrink=0.8, ticks=ticks)
@@ -461,8 +448,6 @@ def windows(side, points=4, across=32):
     right.set(xlim=(0, 960), xlabel="bytes that leave for each sample")
     right.invert_yaxis()
     right.set_title(f"the window takes {room / 1024:.1f} KB of shared memory", fontsize=pictures.TEXT)
-    return pictures.Picture(
-        figure,
-        f"{side} x {side} queries a block: up to {cover.max()} windows add to a pixel; for each sample"
-        f" {sent:.0f} bytes leave, by sample {4 * PIXEL}; a window takes {room} bytes",
-    )
+    told = f"{side} x {side} queries a block: up to {cover.max()} windows add to a pixel; for each sample "
+    told += f"{sent:.0f} bytes leave, by sample {4 * PIXEL}; a window takes {room} bytes"
+    return pictures.Picture(figure, told)

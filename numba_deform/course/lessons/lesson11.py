@@ -137,19 +137,14 @@ def place(answer, build_read):
     seen = read(build_read(at), "128B")
     turns = f"It takes {seen.wavefronts} wavefronts for {seen.matrices} matrices"
     others = f"{seen.wrong} of {seen.words} words are those of another chunk"
-    require(
-        not seen.wrong or seen.wavefronts > seen.matrices,
-        f"{turns}, so all banks are used. But {others}: it is a swizzle, and not the one that TMA has done.",
-    )
+    require(not seen.wrong or seen.wavefronts > seen.matrices, f"{turns}, so all banks are used. But {others}: "
+            "it is a swizzle, and not the one that TMA has done.")  # fmt: skip
     plain = all(byte == ROW_BYTES * row + 16 * c for (row, c), byte in got.items())
     require(not plain, f"{turns}, and {others}: without a swizzle the chunk would lie there.")
     right = swizzle_offsets(SIDE * ROW_BYTES, "128B")[::16].reshape(SIDE, CHUNKS)
     rows = sorted({row for (row, c), byte in got.items() if row < CHUNKS and byte != right[row, c]})
-    require(
-        not seen.wrong,
-        f"{turns}, and {others}: of the first eight rows {', '.join(map(str, rows))} are wrong. Which *three* "
-        "bits of the row does a swizzle use?",
-    )
+    require(not seen.wrong, f"{turns}, and {others}: of the first eight rows {', '.join(map(str, rows))} are "
+            "wrong. Which *three* bits of the row does a swizzle use?")  # fmt: skip
     return f"All values are right. {turns}: one each. XOR is its own inverse, so the same formula undoes it."
 
 
@@ -257,16 +252,9 @@ def whole(build, engine=None):
         if rows == SIDE:
             loads = simulate(kernel, grid, args=[*maps, out, depth, across], trace=True).events
             asked = sum(event.kind == "issue" for event in loads) // (2 * grid)
-            require(
-                asked != depth // DEPTH + 1,
-                f"It asks for {asked} tiles along k, where {asked - 1} hold all of it. Is there one more where "
-                "the last one is full?",
-            )
-            require(
-                asked <= depth // DEPTH,
-                f"It asks for {asked} tiles along k, where {depth // DEPTH} hold all of it: `depth` counts "
-                "elements, and the others bring zeros.",
-            )
+            given = f"It asks for {asked} tiles along k, where {depth // DEPTH} hold all of it"
+            require(asked != depth // DEPTH + 1, given + ". Is there one more where the last one is full?")
+            require(asked <= depth // DEPTH, given + ": `depth` counts elements, and the others bring zeros.")
     return "Rows, columns and k of any length: zeros do the rest, and only the stores look where C ends."
 
 

@@ -1,5 +1,6 @@
 """Lesson 12, clusters: what the engine sees of two blocks that share a load, and the checks."""
 
+from functools import partial
 from itertools import product
 from types import FunctionType
 from unittest import mock
@@ -9,7 +10,7 @@ import numpy as np
 from ...engines import faults
 from ...engines.cpu import SimFault, simulate
 from .cluster_kernels import BLOCKS, DEPTH, SIDE, STEPS, pair
-from .exercise import Wrong, exercise, fault_message, require, value_of
+from .exercise import Wrong, exercise, explained, first_of, require, value_of
 from .lesson11 import arguments, expected, operands, run
 
 
@@ -126,6 +127,16 @@ FETCH_FAULTS = dict.fromkeys(
 }
 
 
+def _wrong_half(answer, fault):
+    """Why two copies come to one place, where it is not that both halves of A do."""
+    if " into b[" in fault.what:
+        return ("A half of A is fetched into the tile of B. The lower half begins in the middle of the tile of "
+            "A, not behind it.")  # fmt: skip
+    elements = SIDE // 2 * DEPTH
+    alike = _bytes_to_the_lower_half(answer) == elements
+    return alike and f"An address counts bytes. Eight rows are {elements} elements."
+
+
 @exercise(
     "What comes into *one* block, from both? And a mask has a bit for each block that gets the box.",
     faults=FETCH_FAULTS,
@@ -134,16 +145,8 @@ def fetch(answer, engine=None):
     """answer(a_map, b_map, a, b, full, step, rank, column), a device function."""
     a, b = operands()
     for landing, seed in (("late", 0), ("random", 1), ("earliest", 2)):
-        try:
+        with explained({faults.CopyCollision: partial(_wrong_half, answer)}):
             _check_pair(pair(2, answer), a, b, landing=landing, seed=seed)
-        except faults.CopyCollision as fault:
-            why = "A half of A is fetched into the tile of B. The lower half begins in the middle of the tile "
-            why += "of A, not behind it."
-            if " into b[" not in fault.what:
-                if _bytes_to_the_lower_half(answer) != SIDE // 2 * DEPTH:
-                    raise
-                why = f"An address counts bytes. Eight rows are {SIDE // 2 * DEPTH} elements."
-            raise Wrong(fault_message(fault, why)) from None
     if engine == "gpu":
         _check_pair(pair(2, answer), a, b, engine=engine)
     return ("Each block announces 4096 bytes on its own barrier: its tile of B, the half of A that it fetches, "
@@ -176,29 +179,40 @@ BOTH = (
     "A stage may be refilled when the consumers of *both* blocks have left it: both blocks write into it. So "
     "each consumer arrives on the empty barriers of both, and these expect all that come."
 )
-PAIR_FAULTS = (
-    dict.fromkeys((faults.CopyCollision, faults.RefillRace, faults.StaleRefill), BOTH)
-    | dict.fromkeys(
-        (faults.TooManyArrivals, faults.UnobservedPhase),
-        "The producer goes on, and cannot know that both consumers have left the stage. Do more arrivals come "
-        "in one lap than the empty barrier expects? The first of them ends the phase. Or do they come from one "
-        "block alone? They must come from both.",
-    )
-    | dict.fromkeys(
-        (faults.BlockNotStarted, faults.InitNotOrdered, faults.NotABarrier, faults.MissingInitFence),
-        "A copy may signal the other block's barrier only when that is initialised. Let the whole cluster meet "
-        "before anybody fetches: arrive, then wait.",
-    )
-    | dict.fromkeys(
-        (faults.BlockEnded, faults.CopyOutlivesBlock),
-        "The other block still arrives on a barrier of a block that is gone. Nobody leaves before all are "
-        "done: let the whole cluster meet at the end.",
-    )
-    | dict.fromkeys(
-        (faults.ClusterBarrierMisuse, faults.Deadlock),
-        "All threads of both blocks come to each meeting: they arrive once, and wait once.",
-    )
-)
+PAIR_FAULTS = {kind: sentence for kinds, sentence in (
+    ((faults.CopyCollision, faults.RefillRace, faults.StaleRefill), BOTH),
+    ((faults.TooManyArrivals, faults.UnobservedPhase),
+     "The producer goes on, and cannot know that both consumers have left the stage. Do more arrivals come in "
+     "one lap than the empty barrier expects? The first of them ends the phase. Or do they come from one block "
+     "alone? They must come from both."),
+    ((faults.BlockNotStarted, faults.InitNotOrdered, faults.NotABarrier, faults.MissingInitFence),
+     "A copy may signal the other block's barrier only when that is initialised. Let the whole cluster meet "
+     "before anybody fetches: arrive, then wait."),
+    ((faults.BlockEnded, faults.CopyOutlivesBlock), "The other block still arrives on a barrier of a block "
+     "that is gone. Nobody leaves before all are done: let the whole cluster meet at the end."),
+    ((faults.ClusterBarrierMisuse, faults.Deadlock), "All threads of both blocks come to each meeting: they "
+     "arrive once, and wait once."),
+) for kind in kinds}  # fmt: skip
+
+
+def _why_they_do_not_meet(built, fault):
+    """Of ``meet``: what to say of some mistakes; the others are told by their fault alone."""
+    names = built.py_func.__code__.co_names
+    own = "mbarrier_arrive_cluster" in names and "mapa_shared_cluster" not in names
+    return first_of(
+        (isinstance(fault, faults.MissingArrivals), "An empty barrier expects more arrivals than come. Count "
+         "who calls an arrive on it in one lap: the consumers of both blocks, and of each warp as many lanes "
+         "as arrive there."),
+        (isinstance(fault, faults.NotABarrier) and "shared::cluster" in fault.what, "That is the address of "
+         "another block's barrier, and this arrive takes only one's own. There is an arrive for barriers of "
+         "the cluster."),
+        (isinstance(fault, faults.RefillRace) and own, "`ring.empty(state)` is the address in one's own block, "
+         "so all arrivals come there. Which function makes another block's of it?"),
+        (isinstance(fault, faults.TooManyArrivals) and "ring.full" in fault.what
+         and "fetch" not in fault.source,
+         "The consumers arrive on a *full* barrier, which is for bytes. They say that a stage is empty: they "
+         "arrive on `ring.empty(state)`."),
+    )  # fmt: skip
 
 
 @exercise(
@@ -216,28 +230,8 @@ def meet(build, fetch, engine=None):
         raise Wrong(sentence) from None
     for stages, landing, seed in ((2, "earliest", 1), (2, "late", 1), (3, "random", 2), (1, "random", 4)):
         built = build(stages)
-        try:
+        with explained(partial(_why_they_do_not_meet, built)):
             _check_pair(built, a, b, landing=landing, seed=seed, schedules=2)
-        except faults.MissingArrivals as fault:
-            why = "An empty barrier expects more arrivals than come. Count who calls an arrive on it in one "
-            why += "lap: the consumers of both blocks, and of each warp as many lanes as arrive there."
-            raise Wrong(fault_message(fault, why)) from None
-        except faults.NotABarrier as fault:
-            if "shared::cluster" not in fault.what:
-                raise
-            why = "That is the address of another block's barrier, and this arrive takes only one's own. There "
-            raise Wrong(fault_message(fault, why + "is an arrive for barriers of the cluster.")) from None
-        except faults.RefillRace as fault:
-            names = built.py_func.__code__.co_names
-            if "mbarrier_arrive_cluster" not in names or "mapa_shared_cluster" in names:
-                raise
-            why = "`ring.empty(state)` is the address in one's own block, so all arrivals come there. Which "
-            raise Wrong(fault_message(fault, why + "function makes another block's of it?")) from None
-        except faults.TooManyArrivals as fault:
-            if "ring.full" not in fault.what or "fetch" in fault.source:
-                raise
-            why = "The consumers arrive on a *full* barrier, which is for bytes. They say that a stage is "
-            raise Wrong(fault_message(fault, why + "empty: they arrive on `ring.empty(state)`.")) from None
     if engine == "gpu":
         _check_pair(build(2), a, b, engine=engine)
     return "Barriers known to all, stages free in both blocks, nobody gone too early: in every schedule tried."

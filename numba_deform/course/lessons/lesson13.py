@@ -6,9 +6,8 @@ import re
 import numpy as np
 
 from ...engines import faults
-from ...engines.cpu import SimFault
 from ...engines.tensormap import TensorMap, TensorMapArray
-from .exercise import Wrong, error_message, exercise, fault_message, require
+from .exercise import Wrong, error_message, exercise, require
 from .results import results
 from .running import run
 
@@ -26,18 +25,19 @@ def _maps(*matrices):
 
 
 # --- one product ----------------------------------------------------------------------------------
+IN_FLIGHT = (
+    ("has not been committed", "The products belong to no group, so the wait waits for nothing."),
+    ("", "Nobody has waited for the products when the sums are read: they may still be running. Wait until at "
+     "most 0 groups are open."),
+)  # fmt: skip
 MULTIPLY_FAULTS = {
+    faults.AccumulatorInFlight: lambda fault: next(text for words, text in IN_FLIGHT if words in fault.what),
     faults.MissingWarpgroupFence: "A `wgmma_fence()` stands before the first product.",
     faults.UninitialisedRead: "The first product adds to sums that nobody has set. Its `keep` is 0: "
     "forget what was there.",
     faults.LiveBarrierAccess: "It reads far behind the tile. A descriptor counts in units of 16 bytes.",
     faults.OutOfRange: "It reads behind the tile. A descriptor counts in units of 16 bytes.",
 }
-IN_FLIGHT = (
-    ("has not been committed", "The products belong to no group, so the wait waits for nothing."),
-    ("", "Nobody has waited for the products when the sums are read: they may still be running. Wait until at "
-     "most 0 groups are open."),
-)  # fmt: skip
 
 
 @exercise(
@@ -51,10 +51,7 @@ def multiply(answer, build_product, engine=None):
     a, b = numbers.astype(np.float32)
     for where in dict.fromkeys(("cpu", engine or "cpu")):
         out = np.full((SIDE, SIDE), np.nan, np.float32)
-        try:
-            run(build_product(answer), 1, [*_maps(*numbers), out], engine=where)
-        except faults.AccumulatorInFlight as fault:
-            raise Wrong(_in_flight(fault)) from None
+        run(build_product(answer), 1, [*_maps(*numbers), out], engine=where)
         if np.array_equal(out, a @ b.T):
             continue
         parts = [a[:, k : k + 16] @ b[:, k : k + 16].T for k in range(0, SIDE, 16)]
@@ -67,10 +64,6 @@ def multiply(answer, build_product, engine=None):
                 "elements are 32 bytes, twice 16.")  # fmt: skip
         raise Wrong(f"{np.count_nonzero(out != a @ b.T)} of {out.size} sums are wrong.")
     return "Fence, four products in one group, commit, wait. No lane has touched an element of A or B."
-
-
-def _in_flight(fault):
-    return fault_message(fault, next(sentence for words, sentence in IN_FLIGHT if words in fault.what))
 
 
 # --- softmax --------------------------------------------------------------------------------------
@@ -141,30 +134,6 @@ def _what_is_wrong_with(got, right, before, scores, values, tile):
 
 
 # --- attention ------------------------------------------------------------------------------------
-@exercise("`product.wait` comes before its sums are read, and before the tiles that it reads are given back.")
-def attend(build, engine=None):
-    """build(stages) -> the kernel (q_map, k_map, v_map, out, steps) of one block."""
-    steps = 3
-    rng = np.random.default_rng(5)
-    q, k, v = (rng.standard_normal((SIDE * n, SIDE)).astype(np.float16) for n in (1, steps, steps))
-    powers = np.exp(q.astype(np.float64) @ k.T.astype(np.float64) / 8)
-    right = powers / powers.sum(1, keepdims=True) @ v.astype(np.float64)
-    kernel = build(2)
-    for where in dict.fromkeys(("cpu", engine or "cpu")):
-        out = np.full((SIDE, SIDE), np.nan, np.float32)
-        try:
-            run(kernel, 1, [*_maps(q, k, v), out, steps], engine=where)
-        except SimFault as fault:
-            raise Wrong(fault_message(fault, _why(fault))) from None
-        require(np.abs(out - right).max() < 2e-3, "No rule is broken, but the output is not attention's.")
-    parts = inspect.getsource(kernel.py_func).split("to_powers(")
-    for part, sums, other in zip(parts, ("scores", "total"), ("total", "scores"), strict=False):
-        waits = re.findall(r"(?:product\.wait|wgmma_wait_group_n64)\(\s*(\w+)", part)
-        moved = "the compiler may move its reads before the wait."
-        require(not waits or sums in waits, f"You wait for `{other}` and then read `{sums}`: {moved}")
-    return "Each product is waited for before its sums are read, and each stage is given back behind that."
-
-
 def _why(fault):
     """What a fault of the attention kernel has to do with the four lines."""
     text = str(fault)
@@ -181,3 +150,25 @@ def _why(fault):
     if isinstance(fault, faults.UnobservedPhase):
         return "Keys and values each have a ring of its own: release the tile that has been read, in its state."
     return "Look at the order: wait for the product, then give its tile back."
+
+
+@exercise("`product.wait` comes before its sums are read, and before the tiles that it reads are given back.",
+          faults=_why)  # fmt: skip
+def attend(build, engine=None):
+    """build(stages) -> the kernel (q_map, k_map, v_map, out, steps) of one block."""
+    steps = 3
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.standard_normal((SIDE * n, SIDE)).astype(np.float16) for n in (1, steps, steps))
+    powers = np.exp(q.astype(np.float64) @ k.T.astype(np.float64) / 8)
+    right = powers / powers.sum(1, keepdims=True) @ v.astype(np.float64)
+    kernel = build(2)
+    for where in dict.fromkeys(("cpu", engine or "cpu")):
+        out = np.full((SIDE, SIDE), np.nan, np.float32)
+        run(kernel, 1, [*_maps(q, k, v), out, steps], engine=where)
+        require(np.abs(out - right).max() < 2e-3, "No rule is broken, but the output is not attention's.")
+    parts = inspect.getsource(kernel.py_func).split("to_powers(")
+    for part, sums, other in zip(parts, ("scores", "total"), ("total", "scores"), strict=False):
+        waits = re.findall(r"(?:product\.wait|wgmma_wait_group_n64)\(\s*(\w+)", part)
+        moved = "the compiler may move its reads before the wait."
+        require(not waits or sums in waits, f"You wait for `{other}` and then read `{sums}`: {moved}")
+    return "Each product is waited for before its sums are read, and each stage is given back behind that."

@@ -14,7 +14,7 @@ from ...engines.cpu import simulate
 from ...engines.cpu.frontends.ptx.compilers.cuda_kernels import compiled
 from ...engines.cpu.frontends.ptx.kernels import from_ptx
 from ...engines.tensormap import TensorMap, TensorMapArray
-from .exercise import Wrong, exercise, fault_message, number, refuse, require
+from .exercise import Wrong, exercise, fault_message, first_of, number, refuse, require
 
 FOLDER, FILE = Path(__file__).parent / "cuda", "ring.cu"
 ARRIVES, INIT = "arrive(&empty[stage]);", "init(&empty[s], LANES);"
@@ -127,7 +127,7 @@ def counted(line, text):
     """The mended ring "count": its line ``line`` is replaced by ``text``."""
 
     def explain(fault):
-        return _first(
+        return first_of(
             (line == line_of("init(&full"), "That is the count of `full`, where the producer arrives alone."),
             (isinstance(fault, faults.ReadAfterRelease), "Now one lane arrives, before the others are done: "
              f"see the next section. Keep line {line_of(ARRIVES)}, and mend the count."),
@@ -151,7 +151,7 @@ def elected(line, text):
     require("cuda." not in str(text), "The `cuda.` is Python's. In C++ it is `__syncwarp()`.")
 
     def explain(fault):
-        return _first(
+        return first_of(
             (isinstance(fault, faults.DivergentBarrier), "The producer is in another branch and never comes to "
              "that barrier. Only the consumers' warp has to meet."),
             (isinstance(fault, faults.TooManyArrivals), "`full` is the producer's: readers arrive on `empty`."
@@ -171,10 +171,6 @@ def elected(line, text):
 
     runs = _judge(_replaced("elected", line, text), explain)
     return f"All lanes have read, they meet, and then one of them speaks for all. {runs} runs are clean."
-
-
-def _first(*cases):
-    return next((sentence for holds, sentence in cases if holds), "")
 
 
 def _replaced(name, line, text):

@@ -21,7 +21,7 @@ from ...engines.cpu.async_units.barriers import Barriers
 from ...engines.cpu.machine.thread import Thread
 from ..bugs.base import poison
 from . import pictures
-from .exercise import Wrong, choice, exercise, fault_message, number, plain, refuse, require, value_of
+from .exercise import Wrong, choice, exercise, explained, number, plain, refuse, require, value_of
 from .pictures import BarrierState
 from .running import run
 
@@ -303,19 +303,15 @@ def arrivals(count, build):
     team = build(number(count, "number of arrivals"))
     count, warps = int(count), team.threads // 32 - 1
     data, out = np.arange(32, dtype=np.uint32), poison(team.threads - 32)
-    try:
+    missing, many = ("Count the calls of an arrive, not the threads that wait.",
+                     "There are more arrivals in a phase than that.")  # fmt: skip
+    if count == team.threads or count == 32 * warps:
+        missing = "In each warp one lane arrives for all, after syncwarp. So a warp counts once, not 32 times."
+    if count == warps:
+        many = "Those are the four warps that write. The thread that announces the bytes arrives too."
+    with explained({faults.MissingArrivals: missing, faults.TooManyArrivals: many}):
         for landing in ("late", "earliest"):
             run(team, 1, (data, out), engine="cpu", landing=landing, schedules=3)
-    except faults.MissingArrivals as fault:
-        why = "Count the calls of an arrive, not the threads that wait."
-        if count == team.threads or count == 32 * warps:
-            why = "In each warp one lane arrives for all, after syncwarp. So a warp counts once, not 32 times."
-        raise Wrong(fault_message(fault, why)) from None
-    except faults.TooManyArrivals as fault:
-        why = "There are more arrivals in a phase than that."
-        if count == warps:
-            why = "Those are the four warps that write. The thread that announces the bytes arrives too."
-        raise Wrong(fault_message(fault, why)) from None
     sums = data.sum() + np.arange(len(out))[::-1]
     require(np.array_equal(out, sums), "No rule is broken, but the sums are wrong.")
     return "Four warps that write, and the thread that expects the bytes: five calls of an arrive in a phase."
@@ -330,10 +326,8 @@ STUCK = {  # three waits that never end: use, parity, state, and what is wrong
 
 def stuck():
     """The barriers of the exercise ``diagnose``."""
-    steps = [
-        state._replace(what=f"{name}: use {use}, wait({parity})")
-        for name, (use, parity, state, _) in STUCK.items()
-    ]
+    steps = [state._replace(what=f"{name}: use {use}, wait({parity})")
+             for name, (use, parity, state, _) in STUCK.items()]  # fmt: skip
     return pictures.barrier_states(steps, "three threads wait for ever")
 
 

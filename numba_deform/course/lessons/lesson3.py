@@ -32,8 +32,7 @@ def samples_on_picture(image, locations, loaded=(), title=""):
     axes, *beside = picture.figure.axes
     axes.set_title(title)
     for number, (x, y) in enumerate(places):
-        for colour, width in (("white", 4), (BLACK, 1.6)):
-            axes.plot(x, y, "+", markersize=9, markeredgewidth=width, color=colour)
+        _cross(axes, x, y)
         axes.annotate(
             str(number), (x, y), (7, 7), textcoords="offset points", weight="bold", color=BLACK,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
@@ -41,8 +40,7 @@ def samples_on_picture(image, locations, loaded=(), title=""):
     for number, panel in enumerate(beside):
         panel.set_title(f"tile {number}", fontsize="medium")
         x, y = (place - corner for place, corner in zip(places[number], boxes[number], strict=False))
-        for colour, width in (("white", 4), (BLACK, 1.6)):
-            panel.plot(x, y, "+", markersize=9, markeredgewidth=width, color=colour)
+        _cross(panel, x, y)
     parts = [
         f"sample {n} at ({x:.2f}, {y:.2f}), its tile at ({b[0]}, {b[1]})"
         for n, ((x, y), b) in enumerate(zip(places, boxes, strict=True))
@@ -50,45 +48,37 @@ def samples_on_picture(image, locations, loaded=(), title=""):
     return pictures.Picture(picture.figure, f"{wide}x{high} pixels; " + "; ".join(parts))
 
 
+def _cross(axes, x, y, size=9, widths=(4, 1.6)):
+    """A sample, to be seen on any picture."""
+    for colour, width in zip(("white", BLACK), widths, strict=True):
+        axes.plot(x, y, "+", markersize=size, markeredgewidth=width, color=colour)
+
+
 def weights_as_areas(fx, fy):
     """The square between four pixel centres, cut at a sample: a corner's weight is the area opposite it."""
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
-
-    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure = pictures._figure(5.6, 3.6)
+    axes, parts = figure.subplots(), []
     for (dy, dx), (name, colour, hatch) in CORNERS.items():
         weight = (fx if dx else 1 - fx) * (fy if dy else 1 - fy)
+        parts.append(f"{name} {weight:.3f}")
         x, w = (0, fx) if dx else (fx, 1 - fx)  # the side away from this corner
         y, h = (0, fy) if dy else (fy, 1 - fy)
-        axes.add_patch(Rectangle((x, y), w, h, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0))
+        pictures._rectangle(axes, x, y, w, h, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0)
         axes.plot(dx, dy, "o", markersize=13, color=colour, markeredgecolor=BLACK, clip_on=False)
-        axes.text(
-            1.12 if dx else -0.12, dy, f"{name}\n{weight:.3f}", ha="left" if dx else "right",
-            va="center", fontsize=10,
-        )  # fmt: skip
+        beside, side = (1.12, "left") if dx else (-0.12, "right")
+        axes.text(beside, dy, f"{name}\n{weight:.3f}", ha=side, va="center", fontsize=10)
         if min(w, h) > 0.12:
-            axes.text(
-                x + w / 2, y + h / 2, f"{weight:.3f}", ha="center", va="center", fontsize=9,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-            )  # fmt: skip
-    axes.plot(fx, fy, "+", markersize=16, markeredgewidth=5, color="white")
-    axes.plot(fx, fy, "+", markersize=16, markeredgewidth=2, color=BLACK)
-    axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor=BLACK))
+            pictures._write(axes, x + w / 2, y + h / 2, f"{weight:.3f}", 1.5, fontsize=9)
+    _cross(axes, fx, fy, 16, (5, 2))
+    pictures._rectangle(axes, 0, 0, 1, 1, fill=False, edgecolor=BLACK)
     axes.set(xlim=(-0.75, 1.75), ylim=(1.12, -0.12), aspect="equal")
     axes.set_title(f"fx = {fx:.2f}, fy = {fy:.2f}", fontsize="medium")
     axes.axis("off")
-    parts = ", ".join(
-        f"{name} {(fx if dx else 1 - fx) * (fy if dy else 1 - fy):.3f}"
-        for (dy, dx), (name, *_) in CORNERS.items()
-    )
-    return pictures.Picture(figure, f"corner weights at fx={fx:.2f}, fy={fy:.2f}: {parts}")
+    return pictures.Picture(figure, f"corner weights at fx={fx:.2f}, fy={fy:.2f}: {', '.join(parts)}")
 
 
 def coordinate_steps(width, first=None, pixels=4):
     """The coordinate u * width - 0.5 in fp16 arithmetic for every fp16 location within ``pixels`` pixels."""
-    from matplotlib.figure import Figure
-
     first = width - 8 if first is None else first
     u = np.arange(0x3C00, dtype=np.uint16).view(np.float16)  # all from 0 to 1
     exact = u.astype(np.float64) * width - 0.5
@@ -96,7 +86,7 @@ def coordinate_steps(width, first=None, pixels=4):
     u, exact = u[seen], exact[seen]
     half = (u * np.float16(width) - np.float16(0.5)).astype(np.float64)
     wrong = np.floor(half) != np.floor(exact)
-    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    figure = pictures._figure(7.5, 4.2)
     axes = figure.subplots()
     for border in range(first, first + pixels + 1):
         axes.axhline(border, color=BLACK, linewidth=0.7, linestyle=":")
@@ -111,11 +101,9 @@ def coordinate_steps(width, first=None, pixels=4):
         title=f"a level {width} pixels wide (dotted: where a tile begins)",
     )  # fmt: skip
     axes.legend(frameon=False)
-    return pictures.Picture(
-        figure,
-        f"{len(u)} fp16 locations on {width} pixels: coordinates in fp16 are off by up to "
-        f"{np.abs(half - exact).max():.3f} pixels, {wrong.sum()} are in a wrong tile",
-    )
+    told = f"{len(u)} fp16 locations on {width} pixels: coordinates in fp16 are off by up to "
+    told += f"{np.abs(half - exact).max():.3f} pixels, {wrong.sum()} are in a wrong tile"
+    return pictures.Picture(figure, told)
 
 
 # --- the exercises --------------------------------------------------------------------------------

@@ -3,17 +3,14 @@
 import numpy as np
 
 from ...device.limits import SM, limits_of
-from ...device.marks import CAPACITY, MARK_BYTES
 from ...engines import faults
-from ...engines.gpu.device import find_gpu
 from ...kernels.budget import Budget
 from ...kernels.problem import Constants
 from ...kernels.registry import variant
-from ...measure import timeline
 from ..bugs.base import poison, random_words
-from .exercise import Wrong, exercise, fault_message, require, under_if, value_of
+from .exercise import Wrong, exercise, explained, require, under_if, value_of
 from .results import results
-from .running import run
+from .running import run, traced
 
 LANES, TILES, WORDS, WORK = 32, 12, 8, 192  # as in the notebook
 FACTOR = 5
@@ -50,10 +47,8 @@ def trace(kernel, title, engine=None):
     Raises Wrong for other sums, and the SimFault of a broken rule.
     """
     data = tiles_of_data()
-    marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
-    ran = sums(kernel.with_marks(), expected_sums(data), data, marks, 0, engine=engine)
-    where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
-    return timeline.decode(marks, title, where, kernel.shared)
+    right = expected_sums(data)
+    return traced(kernel, title, lambda form, marks: sums(form, right, data, marks, 0, engine=engine))
 
 
 def cycles(recorded):
@@ -67,8 +62,7 @@ def measured_stages(name):
     for row in results("sweep_stages")["rows"]:
         if row["name"] == name and not row.get("refused"):
             config = variant(name).configure(constants, stages=row["config"]["stages"])
-            budget = Budget.of(config, constants, limits)
-            measured.append((config.stages, row["median_ms"], budget))
+            measured.append((config.stages, row["median_ms"], Budget.of(config, constants, limits)))
     return measured
 
 
@@ -115,7 +109,17 @@ def stages_needed(answer):
         "nothing left to hide.")  # fmt: skip
 
 
+def _who_is_missing(fault):
+    """What a standstill of the shared ring has to do with its three calls; threads wait on full or on empty."""
+    if ".full" in fault.barrier:
+        return ("The full barrier of this stage waits for thread 0, whose `expect` arrives there. Before that "
+            "it may wait for an *empty* stage only: ring.acquire(ahead).")  # fmt: skip
+    return ("The empty barrier expects an arrival of each of the 64 threads, in every lap: all of them "
+        "release, in the state `now`.")  # fmt: skip
+
+
 RING_FAULTS = {
+    faults.MissingArrivals: _who_is_missing,
     faults.StaleRefill: "Thread 0 has waited, but not for the readers of the stage that it refills: it has to "
     "acquire it first, in the state `ahead`.",
     faults.RefillRace: "Thread 0 refills a stage while others still read it: it has to acquire it first, in "
@@ -137,6 +141,13 @@ RING_FAULTS = {
 }
 
 
+def _of_some_threads(built):
+    """What is wrong where a kernel's wait stands in a branch."""
+    return under_if(built, "ring.wait", "tid", "lane", "warp") and (
+        "A wait of some threads says nothing to the others. Each thread that reads must have waited, or have "
+        "met one that has.")  # fmt: skip
+
+
 @exercise(
     "Three calls: thread 0 acquires before it refills; everybody waits before, and releases after the work.",
     faults=RING_FAULTS,
@@ -147,15 +158,8 @@ def shared_ring(build, engine=None):
     expected = np.concatenate([expected_sums(half) for half in np.split(data, 2, axis=1)])
     for stages, landing, seed in ((2, "late", 0), (2, "random", 1), (3, "earliest", 0), (3, "random", 2)):
         built = build(stages)
-        try:
+        with explained({faults.InFlightRead: lambda _, built=built: _of_some_threads(built)}):
             sums(built, expected, data, engine="cpu", landing=landing, seed=seed)
-        except faults.MissingArrivals as fault:
-            raise Wrong(fault_message(fault, _who_is_missing(fault))) from None
-        except faults.InFlightRead as fault:
-            if not under_if(built, "ring.wait", "tid", "lane", "warp"):
-                raise
-            why = "A wait of some threads says nothing to the others. Each thread that reads must have waited, "
-            raise Wrong(fault_message(fault, why + "or have met one that has.")) from None
     names = " ".join(built.py_func.__code__.co_names).replace("mbarrier_arrive_expect", "")
     require("release" in names or "mbarrier_arrive" in names, "No rule is broken, but nobody arrives on the "
             "empty barriers: all threads meet at every tile, so that no warp is ever ahead of the other. Let "
@@ -164,15 +168,6 @@ def shared_ring(build, engine=None):
         sums(built, expected, data, engine=engine)
     return ("Acquire, expect, wait, release: all tiles arrive, none is overwritten early, in every schedule "
         "that was tried.")  # fmt: skip
-
-
-def _who_is_missing(fault):
-    """What a standstill of the shared ring has to do with its three calls; threads wait on full or on empty."""
-    if ".full" in fault.barrier:
-        return ("The full barrier of this stage waits for thread 0, whose `expect` arrives there. Before that "
-            "it may wait for an *empty* stage only: ring.acquire(ahead).")  # fmt: skip
-    return ("The empty barrier expects an arrival of each of the 64 threads, in every lap: all of them "
-        "release, in the state `now`.")  # fmt: skip
 
 
 MEND_FAULTS = {
@@ -191,8 +186,7 @@ MEND_FAULTS = {
 
 
 @exercise(
-    "Store the weight in the entry of the *next* tile's stage; then: who may still be reading?",
-    MEND_FAULTS,
+    "Store the weight in the entry of the *next* tile's stage; then: who may still be reading?", MEND_FAULTS
 )
 def mend(kernel, engine=None):
     """The two-stage kernel(data, weights, out) of the notebook, mended."""
@@ -204,13 +198,9 @@ def mend(kernel, engine=None):
         run(kernel, 1, (data, weights, out), engine=chosen, **simulated)
         return out
 
-    try:
+    why = "A local array is each lane's own. One lane has stored the weight, and all of them read it."
+    with explained({faults.UninitialisedRead: lambda _: under_if(kernel, "meta[ahead", "lane") and why}):
         out = result("cpu")
-    except faults.UninitialisedRead as fault:
-        if not under_if(kernel, "meta[ahead", "lane"):
-            raise
-        why = "A local array is each lane's own. One lane has stored the weight, and all of them read it."
-        raise Wrong(fault_message(fault, why)) from None
     # The last tile has its own weight where both entries are set, else that of the tile before the last.
     overwritten = "Every tile is multiplied by the weight of the next one: the entry of the tile that is being "
     overwritten += "read was overwritten. Index by the stage of tile `ahead`."

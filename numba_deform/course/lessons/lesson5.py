@@ -1,25 +1,23 @@
 """The checks of lesson 5, roles, and what was measured on an H200."""
 
+import functools
+
 import numpy as np
 from numba import cuda, uint32
 
 from ...compiler import kernel, u64
 from ...device.layout import Array, Shared
-from ...device.marks import CAPACITY, MARK_BYTES
 from ...device.memory import global_at
 from ...device.pipeline import mbarrier_wait
 from ...device.rings import Ring
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
-from ...engines.cpu import SimFault
-from ...engines.gpu.device import find_gpu
 from ...kernels.registry import current_name
-from ...measure import timeline
 from ..bugs.base import poison, random_words
-from .exercise import Wrong, choice, exercise, fault_message, refuse, require, under_if, value_of
+from .exercise import Wrong, choice, exercise, explained, first_of, refuse, require, under_if, value_of
 from .lesson4 import expected_sums
 from .results import results
-from .running import run
+from .running import run, traced
 from .whole_kernels import largest as largest
 
 LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64  # as in the notebook
@@ -44,22 +42,20 @@ def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
     """
     data = items_of_data(items)
     want, out = expected(data), poison(items, CONSUMERS * LANES)
-    marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
-    arguments = data, out, items, marks, 0
-    ran = run(kernel.with_marks(), grid, arguments, engine=engine, **simulated)
+
+    def launch(form, marks):
+        return run(form, grid, (data, out, items, marks, 0), engine=engine, **simulated)
+
+    found = traced(kernel, title, launch)
     wrong = np.flatnonzero((out != want).any(axis=1))
     require(not len(wrong), f"The sums of item {wrong[0] if len(wrong) else 0} are not those of its tiles.")
-    where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
-    return timeline.decode(marks, title, where, kernel.shared)
+    return found
 
 
 def measured(*names, pattern="local(2)"):
     """{variant: ms} on an H200, preset seeds, from ``bench/results/pipelines_seeds.json``."""
-    times = {
-        current_name(row["variant"]): row["median_ms"]
-        for row in results("pipelines_seeds")["rows"]
-        if row["pattern"] == pattern and "median_ms" in row
-    }
+    rows = (row for row in results("pipelines_seeds")["rows"] if row["pattern"] == pattern)
+    times = {current_name(row["variant"]): row["median_ms"] for row in rows if "median_ms" in row}
     return {name: times[current_name(name)] for name in names}
 
 
@@ -74,10 +70,7 @@ def counts(answer):
     """answer(producers, consumers, arrivals) -> (count of full, count of empty)."""
     for producers, consumers in ((2, 6), (1, 7), (4, 4)):
         for arrivals, each in (("warp", 1), ("lane", 32)):
-            got, right = (
-                value_of(answer, producers, consumers, arrivals),
-                (producers * each, consumers * each),
-            )
+            got, right = value_of(answer, producers, consumers, arrivals), (producers * each, consumers * each)
             if got == right:
                 continue
             given = f"With {producers} + {consumers} warps and arrivals={arrivals!r} it says {got}. "
@@ -123,24 +116,19 @@ def consumer(build, engine=None):
     """build(stages) -> the persistent kernel(data, out, items), its release written."""
     for stages in (2, 3):
         built = build(stages)
-        try:
+        with explained(functools.partial(_why_not_given_back, built)):
             for landing in ("late", "random"):
                 trace(built, "", "cpu", items=2, landing=landing, schedules=2)
-        except SimFault as fault:
-            why = next((sentence for holds, sentence in _why_not_given_back(fault, built) if holds), None)
-            if not why:
-                raise
-            raise Wrong(fault_message(fault, why)) from None
     if engine == "gpu":
         trace(built, "", engine, items=4, grid=2)
     return "Read, meet, and one lane arrives: three arrivals on empty for each tile, in every schedule."
 
 
-def _why_not_given_back(fault, built):
-    """Of ``consumer``: (whether it is that mistake, what to say); the others are told by their fault alone."""
+def _why_not_given_back(built, fault):
+    """Of ``consumer``: what to say of some mistakes; the others are told by their fault alone."""
     missing, kind = isinstance(fault, faults.MissingArrivals), type(fault)
     source, many = "".join((fault.source or "").split()), kind is faults.TooManyArrivals
-    return (
+    return first_of(
         (missing and "waits on syncthreads" in fault.what, "syncthreads waits for the whole block, and the "
          "producer never comes. One *warp* has to meet."),
         (missing and "waits on syncwarp" in fault.what, "One lane alone cannot meet the others. All 32 have to "

@@ -1,6 +1,7 @@
 """The checks of lesson 6, debugging: predictions, and five pipelines to mend."""
 
 import ast
+import functools
 import inspect
 import re
 import textwrap
@@ -12,8 +13,8 @@ from ...engines import faults
 from ...engines.cpu import SimFault, explore, simulate
 from ...engines.cpu.reports.call_sites import line_of
 from ...engines.cpu.schedules import controlled_block
-from ..bugs.base import Launch, poison, random_words
-from .exercise import Wrong, choice, exercise, fault_message, number, plain, require
+from ..bugs.base import Launch, poison, random_words, sums_of_tiles
+from .exercise import Wrong, choice, exercise, explained, fault_message, first_of, number, plain, require
 from .results import results
 from .running import run
 
@@ -59,11 +60,8 @@ def _mended(kernel, fresh, explain, engine=None):
     runs = 0
     for landing in LANDINGS:
         launch = fresh()
-        try:
+        with explained(lambda fault: not isinstance(fault, faults.NotCompiled) and explain(fault)):
             run(kernel, launch.grid, launch.args, engine="cpu", schedules=SCHEDULES, landing=landing)
-        except SimFault as fault:
-            sentence = "" if isinstance(fault, faults.NotCompiled) else explain(fault)
-            raise Wrong(fault_message(fault, sentence)) from None
         wrong = launch.wrong()
         require(not wrong, f"No rule is broken, but {wrong} of {launch.out.size} numbers are wrong. "
                 f"{explain(None)}")  # fmt: skip
@@ -75,11 +73,6 @@ def _mended(kernel, fresh, explain, engine=None):
     return runs
 
 
-def _tiles(items, lanes):
-    data, out = random_words(items, lanes, seed=6), poison(lanes)
-    return Launch((data, out), out, data.sum(axis=0))
-
-
 # --- 1: a standstill ------------------------------------------------------------------------------
 @exercise("Go through the loops by hand: tile 0, tile 1, and then? The ring has two stages.")
 def standstill(producer, consumers, tiles):
@@ -87,10 +80,8 @@ def standstill(producer, consumers, tiles):
     producer, consumers = (choice(word, ("full", "empty")) for word in (producer, consumers))
     tiles = number(tiles, "number of tiles", "tiles")
     for name, word in (("producer", producer), ("consumers", consumers)):
-        require(
-            word in ("full", "empty"),
-            f'{name} = {word!r}: there are two kinds of barriers, "full" and "empty".',
-        )
+        known = word in ("full", "empty")
+        require(known, f'{name} = {word!r}: there are two kinds of barriers, "full" and "empty".')
     require(producer == "empty", "The producer never waits on full. It waits for empty stages (line B) and "
             "fills them.")  # fmt: skip
     require(consumers == "full", "The consumers never wait on empty: they arrive there (line D). They wait for "
@@ -124,7 +115,7 @@ def arrivals(empty, build, engine=None):
         return (f"{_count_of(fault)}That is more than ever arrive. Count the threads that execute line D, not "
             "those that read; and the producer does not arrive on empty.")  # fmt: skip
 
-    runs = _mended(build(empty), lambda: _tiles(ITEMS, READERS), explain, engine)
+    runs = _mended(build(empty), functools.partial(sums_of_tiles(ITEMS, READERS), 6), explain, engine)
     return (f"Two warps read, and one lane of each arrives, so 2. {runs} runs on the CPU engine are clean, in "
         "three ways of landing.")  # fmt: skip
 
@@ -157,7 +148,7 @@ def warp_sync(kernel, engine=None):
         if fault is None:
             return "Every lane has to add its own number of every tile."
         source, names = inspect.getsource(kernel.py_func), {*_names(kernel)}
-        return next(sentence for holds, sentence in (
+        return first_of(
             (isinstance(fault, faults.WarpDivergence), "One lane alone cannot meet the others: all 32 have to "
              "come to the syncwarp. So it stands outside of any branch, and has no mask."),
             ("mbarrier_arrive" in source or source.count("expect(") > 2, "An arrive on full counts as the "
@@ -172,9 +163,9 @@ def warp_sync(kernel, engine=None):
             ("_sync(" in source, "A shuffle or a vote hands numbers around. It orders no reads and writes."),
             (True, "Nothing makes the lanes meet: lane 0 runs on, and refills a stage that others may still "
              "read."),
-        ) if holds)  # fmt: skip
+        )  # fmt: skip
 
-    runs = _mended(kernel, lambda: _tiles(ITEMS, LANES), explain, engine)
+    runs = _mended(kernel, functools.partial(sums_of_tiles(ITEMS, LANES), 6), explain, engine)
     return ("After it lane 0 knows that all lanes are past their read. No barrier in memory is needed, since "
         f"readers and loader are one warp. {runs} runs are clean.")  # fmt: skip
 

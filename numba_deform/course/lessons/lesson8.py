@@ -5,16 +5,14 @@ from numba import cuda
 
 from ...compiler import Kernel, float32, function, i32, kernel, u64
 from ...device.layout import Array, Shared
-from ...device.marks import CAPACITY, MARK_BYTES
 from ...device.rings import WarpRing
 from ...device.sync import lane, warp
 from ...device.tma import cp_async_bulk_tensor_2d, fence_proxy_tensormap_acquire_sys
 from ...engines import faults
-from ...engines.gpu.device import find_gpu
 from ...engines.tensormap import TensorMap, TensorMapArray
-from ...measure import timeline
 from .exercise import Wrong, exercise, number, require
-from .running import run
+from .lesson4 import cycles
+from .running import run, traced
 
 ROWS, COLUMNS, WARPS, STEPS = 32, 32, 2, 12  # of a tile; and a block's warps, each with so many tiles
 TILE_BYTES = 4 * ROWS * COLUMNS
@@ -25,8 +23,7 @@ LANDINGS = ("late", "random", "earliest")
 # --- the pipeline, as the exercises want it -------------------------------------------------------
 def right_layout(stages, warps=WARPS):
     return Shared(
-        tiles=Array((warps * stages, ROWS, COLUMNS), float32, alignment=128),
-        ring=WarpRing(stages, warps),
+        tiles=Array((warps * stages, ROWS, COLUMNS), float32, alignment=128), ring=WarpRing(stages, warps)
     )
 
 
@@ -91,15 +88,7 @@ def sums(kernel, steps=STEPS, engine=None, marks=None, hint="", **simulated):
 
 def trace(kernel, title, engine=None):
     """The ``timeline.Timeline`` of kernel(map, out, steps)."""
-    marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
-    ran = sums(kernel.with_marks(), engine=engine, marks=marks)
-    where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
-    return timeline.decode(marks, title, where, kernel.shared)
-
-
-def cycles(recorded):
-    """From the first mark of a Timeline to its last."""
-    return max(span.end for span in recorded.spans)
+    return traced(kernel, title, lambda form, marks: sums(form, engine=engine, marks=marks))
 
 
 def _check_all(make, engine, hint, stages, steps=(STEPS,)):
@@ -168,9 +157,9 @@ def issue(answer, engine=None):
 @exercise(
     "In step 0 the tiles 0 to stages - 2 are under way already. Which tile comes next, and in which state?",
     faults={
-        faults.CopyOutlivesBlock: "A tile is asked for that nobody waits for. Two places need a limit: "
-        "the prologue "
-        "(there may be fewer steps than stages), and the prefetch (the last steps ask for nothing more).",
+        faults.CopyOutlivesBlock: "A tile is asked for that nobody waits for. Two places need a limit: the "
+        "prologue (there may be fewer steps than stages), and the prefetch (the last steps ask for nothing "
+        "more).",
         faults.RefillRace: "A tile is asked for into a stage that is still being read. Only `stages - 1` may "
         "be under way while one is read, and each is asked for in the state `ahead`.",
         faults.TooManyArrivals: "A stage is asked for once more while its tile is still to come, or to be "
@@ -205,8 +194,7 @@ def depth(answer):
             f"{deeper} only {more}: there is more to gain.")  # fmt: skip
     if less is not None and less < 1.02 * taken[answer]:
         raise Wrong(f"With {answer - 1} stages it takes {less} cycles, and with {answer} still "
-        f"{taken[answer]}. The "
-                    "last stage is memory for nothing.")  # fmt: skip
+                    f"{taken[answer]}. The last stage is memory for nothing.")  # fmt: skip
     return ("With so many tiles under way the copies themselves take turns: look at the orange bars, where a "
         "warp waits until it may ask. A deeper ring cannot help there. On a GPU the number may differ: what "
         "counts is measured.")  # fmt: skip

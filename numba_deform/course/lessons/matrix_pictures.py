@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from ...measure.timeline import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, SKY, VERMILION, YELLOW
-from .pictures import BANKS, SMALL, TEXT, Picture, _figure, _rectangle, wavefronts
+from .pictures import BANKS, SMALL, TEXT, Picture, _figure, _rectangle, _write, wavefronts
 
 WIDTH = 7.6  # inches, which JupyterLab shows unshrunk
 ROWS, CHUNKS, CHUNK_BANKS, ROW_BYTES = 8, 8, 4, 128  # of an 8x8 matrix in rows of 128 bytes
@@ -30,12 +30,9 @@ def tile_in_banks(chunk):
             for c in range(CHUNKS):
                 place, chosen = place_of_chunk(row, c, swizzle), c == chunk
                 style = {"facecolor": BLUE, "hatch": "///"} if chosen else {"facecolor": "white"}
-                axes.add_patch(_rectangle(CHUNK_BANKS * place, row, CHUNK_BANKS, 1, edgecolor=GREY, **style))
-                axes.text(
-                    CHUNK_BANKS * (place + 0.5), row + 0.5, c, ha="center", va="center", fontsize=TEXT,
-                    weight="bold" if chosen else "normal",
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1} if chosen else None,
-                )  # fmt: skip
+                _rectangle(axes, CHUNK_BANKS * place, row, CHUNK_BANKS, 1, edgecolor=GREY, **style)
+                pad, weight = (1, "bold") if chosen else (None, "normal")
+                _write(axes, CHUNK_BANKS * (place + 0.5), row + 0.5, c, pad, fontsize=TEXT, weight=weight)
         places = [place_of_chunk(row, chunk, swizzle) for row in range(ROWS)]
         turns = len(wavefronts([ROW_BYTES * row + 16 * place for row, place in enumerate(places)], 16))
         count = f"{turns} wavefront{'s' * (turns > 1)}"
@@ -79,23 +76,19 @@ def fragments(lane):
         wide = 16 if name == "A" else 8
         for row, column, h, w, holder, register in words:
             colour, hatch = REGISTERS[register]
-            axes.add_patch(
-                _rectangle(column, row, w, h, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0.6)
-            )
-            axes.text(
-                column + w / 2, row + h / 2, holder, ha="center", va="center",
-                fontsize=SMALL, weight="bold" if holder == lane else "normal",
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-            )  # fmt: skip
+            style = {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
+            _rectangle(axes, column, row, w, h, **style)
+            weight = "bold" if holder == lane else "normal"
+            _write(axes, column + w / 2, row + h / 2, holder, 0.5, fontsize=SMALL, weight=weight)
             if holder == lane:
                 frame = {"fill": False, "edgecolor": BLACK, "linewidth": 2.5, "zorder": 3}
-                axes.add_patch(_rectangle(column, row, w, h, **frame))
+                _rectangle(axes, column, row, w, h, **frame)
                 rows = f"rows {row} and {row + 1}" if h == 2 else f"row {row}"
                 columns = f"columns {column} and {column + 1}" if w == 2 else f"column {column}"
                 parts.append(f"{NAMES[name][register]}: {rows}, {columns} of {name}")
         for register, text in enumerate(NAMES[name]):
             colour, hatch = REGISTERS[register]
-            axes.add_patch(_rectangle(0, 0, 0, 0, facecolor=colour, hatch=hatch, edgecolor=GREY, label=text))
+            _rectangle(axes, 0, 0, 0, 0, facecolor=colour, hatch=hatch, edgecolor=GREY, label=text)
         axes.set(xlim=(0, wide), ylim=(16, 0), aspect="equal")
         axes.set_title(TITLES[name], fontsize=TEXT)
         axes.set_xticks(range(0, wide + 1, 4), range(0, wide + 1, 4), fontsize=SMALL)
@@ -109,7 +102,7 @@ def fragments(lane):
 FLIGHTS = {"A, fetched by block 0": (GREEN, ""), "A, fetched by block 1": (SKY, "///"),
            "B": (ORANGE, "...")}  # fmt: skip
 STAGE = re.compile(r"ring\.(full|empty)\[(\d+)\]")
-BARS, CONSUMER, PRODUCER = 3, 1.0, 1.0  # flights of a stage; heights of a row
+BARS = 3  # flights of a stage
 
 
 def _stage(event):
@@ -144,8 +137,7 @@ def two_blocks(events, title="", end=None):
         axes.tick_params(axis="y", length=0)
     panels[-1].set_xlabel("virtual cycles")
     for name, (colour, hatch) in FLIGHTS.items():
-        style = {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
-        panels[0].add_patch(_rectangle(0, 0, 0, 0, label=name, **style))
+        _rectangle(panels[0], 0, 0, 0, 0, label=name, facecolor=colour, hatch=hatch, edgecolor="white")
     panels[0].plot([], [], ":", color=BLACK, label="the other block releases the stage")
     panels[0].plot([], [], "|", color=VERMILION, markersize=9, label="the producer asks for a box")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=SMALL)

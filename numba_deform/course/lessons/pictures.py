@@ -95,7 +95,7 @@ def box_on_picture(image, boxes, names=None, loaded=(), title=""):
         _show(panel, content)
         x, y = boxes[number][:2]
         for part in outside(boxes[number], wide, high):
-            panel.add_patch(_fill(part[0] - x, part[1] - y, *part[2:]))
+            _fill(panel, part[0] - x, part[1] - y, *part[2:])
         panel.set_title(f"box {names[number]} as loaded", fontsize="medium")
         panel.set(xticks=[0, w], yticks=[0, h])
         for spine in panel.spines.values():
@@ -147,24 +147,40 @@ def _draw_box(axes, box, name, colour, size):
 
     x, y, w, h = box
     for part in outside(box, *size):
-        axes.add_patch(_fill(*part))
-    axes.add_patch(_rectangle(x, y, w, h, fill=False, edgecolor="white", linewidth=4))
-    axes.add_patch(_rectangle(x, y, w, h, fill=False, edgecolor=colour, linewidth=2))
-    axes.text(
-        x + w / 2, y + h / 2, name, ha="center", va="center", color=colour, weight="bold",
-        path_effects=[withStroke(linewidth=3, foreground="white")], clip_on=True,
-    )  # fmt: skip
+        _fill(axes, *part)
+    frame(axes, x, y, w, h, colour)
+    _write(axes, x + w / 2, y + h / 2, name, color=colour, weight="bold", clip_on=True,
+           path_effects=[withStroke(linewidth=3, foreground="white")])  # fmt: skip
 
 
-def _fill(x, y, w, h):
+def _fill(axes, x, y, w, h):
     """What a load fills in."""
-    return _rectangle(x, y, w, h, facecolor=PALE, edgecolor=BLACK, hatch="///", linewidth=0, label="zero fill")
+    _rectangle(axes, x, y, w, h, facecolor=PALE, edgecolor=BLACK, hatch="///", linewidth=0, label="zero fill")
 
 
-def _rectangle(x, y, w, h, **style):
+def frame(axes, x, y, w, h, colour):
+    """A rectangle's edge, to be seen on any picture."""
+    for edge, width in (("white", 4), (colour, 2)):
+        _rectangle(axes, x, y, w, h, fill=False, edgecolor=edge, linewidth=width)
+
+
+def _rectangle(axes, x, y, w, h, **style):
+    """Draw it; of no size where it stands for others in a legend."""
     from matplotlib.patches import Rectangle
 
-    return Rectangle((x, y), w, h, **style)
+    axes.add_patch(Rectangle((x, y), w, h, **style))
+
+
+def _write(axes, x, y, text, pad=None, **style):
+    """A text around a place, in a white box with so much room around it, if that is not None."""
+    box = None if pad is None else {"facecolor": "white", "edgecolor": "none", "pad": pad}
+    axes.text(x, y, text, ha="center", va="center", bbox=box, **style)
+
+
+def _hide_frame(axes):
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
 
 
 def _edge(number):
@@ -202,10 +218,9 @@ def numbers(array, title="", marked=None, rows="", columns=""):
     axes = figure.subplots()
     for i in range(high):
         for j in range(wide):
-            style = ({"facecolor": YELLOW, "hatch": "///"} if marked[i, j] else {"facecolor": "white"})
-            axes.add_patch(_rectangle(j, i, 1, 1, edgecolor=GREY, **style))
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 1} if marked[i, j] else None
-            axes.text(j + 0.5, i + 0.5, texts[i][j], ha="center", va="center", fontsize=size, bbox=box)
+            style = {"facecolor": YELLOW, "hatch": "///"} if marked[i, j] else {"facecolor": "white"}
+            _rectangle(axes, j, i, 1, 1, edgecolor=GREY, **style)
+            _write(axes, j + 0.5, i + 0.5, texts[i][j], 1 if marked[i, j] else None, fontsize=size)
     axes.set(xlim=(0, wide), ylim=(high, 0), title=title, xlabel=columns)
     axes.set_xticks(np.arange(wide) + 0.5, range(wide), fontsize=SMALL)
     if names == [rows]:
@@ -241,47 +256,29 @@ def barrier_states(steps, title="", shown=None):
         axes.set(xlim=(0, across), ylim=(4, 0))
         axes.set_yticks([0.5, 1.5, 2.5, 3.5], ["", "phase (parity)", "arrivals", "tx-count"], fontsize=TEXT)
         axes.set_xticks([])
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        _hide_frame(axes)
     panels[0].set_title(title)
-    parts = [
-        f"after {s.what}: phase {s.phase}, pending {s.pending} of {s.expected}, tx-count {s.tx}"
-        for s in steps[:shown]
-    ]
-    return Picture(figure, "; ".join(parts))
+    told = "after {0.what}: phase {0.phase}, pending {0.pending} of {0.expected}, tx-count {0.tx}"
+    return Picture(figure, "; ".join(map(told.format, steps[:shown])))
 
 
 def _draw_state(axes, column, step, completed):
     middle = column + 0.5
     text = "\n".join(textwrap.wrap(step.what, 22, **WHOLE_WORDS))
-    axes.text(middle, 0.5, text, ha="center", va="center", fontsize=SMALL)
+    _write(axes, middle, 0.5, text, fontsize=SMALL)
     odd = step.phase % 2
-    axes.add_patch(
-        _rectangle(
-            column + 0.04, 1.1, 0.92, 0.8, facecolor=SKY if odd else "white", edgecolor=BLACK,
-            hatch="///" if odd else "", linewidth=2.5 if completed else 0.8,
-        )
-    )  # fmt: skip
-    boxed = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    axes.text(
-        middle, 1.5, f"{step.phase} ({odd})", ha="center", va="center", fontsize=10, bbox=boxed,
-        weight="bold" if completed else "normal",
-    )  # fmt: skip
-    axes.text(
-        middle, 2.75, f"pending {step.pending} of {step.expected}", ha="center", va="center",
-        fontsize=TEXT,
-    )  # fmt: skip
+    _rectangle(axes, column + 0.04, 1.1, 0.92, 0.8, facecolor=SKY if odd else "white", edgecolor=BLACK,
+               hatch="///" if odd else "", linewidth=2.5 if completed else 0.8)  # fmt: skip
+    weight = "bold" if completed else "normal"
+    _write(axes, middle, 1.5, f"{step.phase} ({odd})", 1.5, fontsize=10, weight=weight)
+    _write(axes, middle, 2.75, f"pending {step.pending} of {step.expected}", fontsize=TEXT)
     if 0 < step.expected <= 8:
         come = step.expected - step.pending
         for i in range(step.expected):
             x = middle + (i - (step.expected - 1) / 2) * 0.11
-            axes.plot(
-                x, 2.35, "o", markersize=6, color=BLACK,
-                markerfacecolor=BLUE if i < come else "white",
-            )  # fmt: skip
-    axes.text(middle, 3.5, f"{step.tx:+d} B" if step.tx else "0", ha="center", va="center",
-              fontsize=TEXT, weight="bold" if step.tx else "normal")  # fmt: skip
+            axes.plot(x, 2.35, "o", markersize=6, color=BLACK, markerfacecolor=BLUE if i < come else "white")
+    tx, weight = (f"{step.tx:+d} B", "bold") if step.tx else ("0", "normal")
+    _write(axes, middle, 3.5, tx, fontsize=TEXT, weight=weight)
     if column:
         axes.axvline(column, color=GREY, linewidth=0.5, ymax=0.78)
 
@@ -322,8 +319,7 @@ def ring(recorded, step):
         angle = np.deg2rad((first + last) / 2)
         x, y = np.cos(angle), np.sin(angle)
         text = f"stage {stage}\n{word}" + (f"\ntile {span.use}, parity {span.parity}" if span else "")
-        axes.text(0.74 * x, 0.74 * y, text, ha="center", va="center", fontsize=TEXT,
-                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})  # fmt: skip
+        _write(axes, 0.74 * x, 0.74 * y, text, 1.5, fontsize=TEXT)
         if word == "being read":
             arrow = {"arrowstyle": "->", "lw": 2}
             axes.annotate("", (0.45 * x, 0.45 * y), (0.1 * x, 0.1 * y), arrowprops=arrow)
@@ -345,12 +341,8 @@ def schedule(steps, shown=None, title=""):
     axes = figure.subplots()
     for row, (who, what) in enumerate(steps[:shown]):
         column, last = actors.index(who), row == shown - 1
-        axes.add_patch(
-            _rectangle(
-                column + 0.02, row + 0.08, 0.96, 0.84, edgecolor=BLACK, linewidth=2 if last else 0.8,
-                facecolor=PALE if column % 2 else "white",
-            )
-        )  # fmt: skip
+        _rectangle(axes, column + 0.02, row + 0.08, 0.96, 0.84, edgecolor=BLACK,
+                   linewidth=2 if last else 0.8, facecolor=PALE if column % 2 else "white")  # fmt: skip
         axes.text(column + 0.04, row + 0.5, textwrap.shorten(what, 64), va="center", fontsize=SMALL,
                   weight="bold" if last else "normal")  # fmt: skip
     axes.set(xlim=(0, len(actors)), ylim=(len(steps), 0), title=title)
@@ -408,18 +400,11 @@ def banks(addresses, width=4, title=""):
         for bank in range(BANKS):
             lanes = wavefront.get(bank, (0, []))[1]
             colour = "white" if not lanes else ORANGE if row >= least else SKY
-            axes.add_patch(
-                _rectangle(
-                    bank, row, 1, 1, facecolor=colour, edgecolor=GREY,
-                    hatch="///" if lanes and row >= least else "",
-                )
-            )  # fmt: skip
-            others = f"+{len(lanes) - 1}" if len(lanes) > 1 else ""
-            text = f"{lanes[0]}{others}" if lanes else ""
-            axes.text(
-                bank + 0.5, row + 0.5, text, ha="center", va="center", fontsize=SMALL,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6} if text else None,
-            )  # fmt: skip
+            hatch = "///" if lanes and row >= least else ""
+            _rectangle(axes, bank, row, 1, 1, facecolor=colour, edgecolor=GREY, hatch=hatch)
+            if lanes:
+                others = f"+{len(lanes) - 1}" if len(lanes) > 1 else ""
+                _write(axes, bank + 0.5, row + 0.5, f"{lanes[0]}{others}", 0.6, fontsize=SMALL)
     axes.set(xlim=(0, BANKS), ylim=(max(1, len(served)), 0))
     axes.set_xlabel("bank (numbers: lanes; 3+7 is lane 3 and 7 more)")
     axes.set_xticks(np.arange(BANKS) + 0.5, range(BANKS), fontsize=SMALL)
@@ -446,24 +431,14 @@ def grid(marks, rows, columns, title=""):
     axes = figure.subplots()
     for i, row in enumerate(marks):
         for j, mark in enumerate(row):
-            axes.add_patch(
-                _rectangle(
-                    j + 0.08, i + 0.1, 0.84, 0.8, facecolor=BLUE if mark else "white",
-                    edgecolor=GREY, hatch="///" if mark else "",
-                )
-            )  # fmt: skip
-            text = "yes" if mark else "-"
-            axes.text(
-                j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=SMALL,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
-            )  # fmt: skip
+            colour, hatch, text = (BLUE, "///", "yes") if mark else ("white", "", "-")
+            _rectangle(axes, j + 0.08, i + 0.1, 0.84, 0.8, facecolor=colour, edgecolor=GREY, hatch=hatch)
+            _write(axes, j + 0.5, i + 0.5, text, 1.2, fontsize=SMALL)
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0), title=title)
     axes.set_xticks(np.arange(len(columns)) + 0.5, columns, fontsize=8)
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=8)
     axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    _hide_frame(axes)
     parts = (
         f"{name}: {', '.join(c for c, mark in zip(columns, row, strict=True) if mark) or 'none'}"
         for name, row in zip(rows, marks, strict=True)
@@ -480,10 +455,8 @@ def times(measured, ceilings, title="", unit="ms"):
     axes = figure.subplots()
     longest = max(time for _, time, _ in rows)
     for place, (_, time, ceiling) in enumerate(rows):
-        axes.barh(
-            place, time, height=0.7, color="white" if ceiling else BLUE,
-            edgecolor=ORANGE if ceiling else BLUE, hatch="///" if ceiling else "", linewidth=1.2,
-        )  # fmt: skip
+        colour, edge, hatch = ("white", ORANGE, "///") if ceiling else (BLUE, BLUE, "")
+        axes.barh(place, time, height=0.7, color=colour, edgecolor=edge, hatch=hatch, linewidth=1.2)
         axes.text(time + 0.01 * longest, place, f"{time:#.3g}", va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows], fontsize=8)
     axes.set(xlim=(0, 1.1 * longest), xlabel=unit, title=title)

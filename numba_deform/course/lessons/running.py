@@ -9,11 +9,13 @@ import numpy as np
 from ...compiler.build import ARCHITECTURE
 from ...compiler.sass import ToolMissing, inspect_kernel
 from ...device.limits import HOPPER
+from ...device.marks import CAPACITY, MARK_BYTES
 from ...device.packages import CudaMissing
 from ...engines.cpu import Report, SimFault, simulate
 from ...engines.gpu.device import GpuMissing, find_gpu, gpu_or_none
 from ...engines.gpu.in_place import launch_in_place
 from ...engines.tensormap import TensorMapError
+from ...measure import timeline
 from ...workloads.picture import picture_workload
 from . import display
 from .frames import Frames
@@ -100,6 +102,14 @@ def run(kernel, grid, args, engine=None, shared_bytes=None, **simulated):
 
 
 _default_engine = engine  # ``run`` has a parameter of that name
+
+
+def traced(kernel, title, launch):
+    """The ``timeline.Timeline`` of a kernel, whose traced form ``launch(form, marks)`` runs, as :func:`run`."""
+    marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
+    ran = launch(kernel.with_marks(), marks)
+    where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
+    return timeline.decode(marks, title, where, kernel.shared)
 
 
 def cpu_only(what):

@@ -9,8 +9,7 @@ import numba_deform as nd
 def two_producers(stages=3, producers=2, rows=32, steps=8):
     """A copy of a matrix, tile by tile: producers take turns to fill a ring of stages."""
     shared = nd.Shared(
-        tiles=nd.Array((stages, rows, 32), nd.float32, alignment=128),
-        ring=nd.Ring(stages, empty=32),
+        tiles=nd.Array((stages, rows, 32), nd.float32, alignment=128), ring=nd.Ring(stages, empty=32)
     )
 
     @nd.kernel(threads=32 * producers + 32, shared=shared)

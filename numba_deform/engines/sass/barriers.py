@@ -109,10 +109,8 @@ def check_phase(one):
         for need, barrier in barriers.items():
             if passed[need] and barrier.last:
                 w.block.counts.waits(barrier.last)
-        address, value = np.broadcast_to(address, (32,)), np.broadcast_to(value, (32,))
-        return np.array(
-            [passed.get((int(a), int(v) >> 31), False) for a, v in zip(address, value, strict=True)]
-        )
+        asked = zip(np.broadcast_to(address, (32,)), np.broadcast_to(value, (32,)), strict=True)
+        return np.array([passed.get((int(a), int(v) >> 31), False) for a, v in asked])
 
     return run
 

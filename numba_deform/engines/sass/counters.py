@@ -100,9 +100,8 @@ class Counts:
         n = one.number
         self.requests[n] += 1
         self.tma_bytes[n] += size
-        sectors = {
-            s for start, length in runs for s in range(start // SECTOR, (start + length - 1) // SECTOR + 1)
-        }
+        ends = [(start // SECTOR, (start + length - 1) // SECTOR) for start, length in runs]
+        sectors = {sector for first, last in ends for sector in range(first, last + 1)}
         self.l2_bytes[n] += SECTOR * len(sectors)
 
     def acquired(self, map):

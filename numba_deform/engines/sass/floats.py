@@ -123,9 +123,8 @@ def parts(word, dtype):
 
 
 def packed(values, dtype):
-    return np.ascontiguousarray(
-        values.astype(F32).astype(dtype) if dtype is BF16 else values.astype(dtype)
-    ).view(U32)[..., 0]
+    values = values.astype(F32) if dtype is BF16 else values
+    return np.ascontiguousarray(values.astype(dtype)).view(U32)[..., 0]
 
 
 def on_halves(function):
@@ -146,12 +145,7 @@ def on_halves(function):
 
 def least_halves(one):
     dtype = numbers(one)
-
-    def run(a, b, p):
-        a, b = parts(a, dtype), parts(b, dtype)
-        return packed(np.where(p[..., None], np.fmin(a, b), np.fmax(a, b)), dtype)
-
-    return run
+    return lambda a, b, p: packed(least(parts(a, dtype), parts(b, dtype), p[..., None]), dtype)
 
 
 def float_of_half(one):
@@ -172,7 +166,7 @@ def compare_halves(one):
 
 def pack_pair(one):
     """F2FP: two floats to two halves, the first the upper one."""
-    dtype = BF16 if "BF16" in one.words else F16
+    dtype = numbers(one)
 
     def run(a, b):
         pair = np.stack(np.broadcast_arrays(b, a), -1)

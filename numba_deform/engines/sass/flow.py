@@ -1,7 +1,7 @@
 """What moves lanes: branches, reconvergence, exits, barriers. Lanes that run together are a :class:`Group`.
 
 Each function takes the warp, its group and the instruction. It sets ``group.pc``, or what the group waits for,
-and says whether the group has to stop here: False, STOP, or AGAIN, which does not count as an execution."""
+and says STOP where the group has to stop here, or AGAIN, which does not count as an execution."""
 
 import numpy as np
 
@@ -74,7 +74,6 @@ def jump(one):
             w.groups.remove(group)
             w.groups += [Group(group.mask & ~lanes, group.pc + 1), Group(lanes, one.target)]
             return STOP
-        return False
 
     return run
 
@@ -93,7 +92,7 @@ def leave(one):
         else:
             w.groups.remove(group)
         meet(w)
-        return False if left.any() else STOP
+        return None if left.any() else STOP
 
     return run
 
@@ -104,7 +103,6 @@ def open_join(one):
     def run(w, group):
         w.joins[name] = group.mask.copy()
         group.pc += 1
-        return False
 
     return run
 
@@ -116,7 +114,6 @@ def leave_join(one):
         w.joins[name] = w.joins[name] & ~taken(w, group.mask)
         group.pc += 1
         meet(w)
-        return False
 
     return run
 
@@ -138,7 +135,7 @@ def join(one):
             w.joins[one.words] = w.joins[name]
         group.meets, group.wait = place, lambda: False
         meet(w)
-        return STOP if group.meets else False
+        return STOP if group.meets else None
 
     return run
 
@@ -180,7 +177,6 @@ def end_collective(w, group):
 def call(one):
     def run(w, group):
         group.pc = one.target
-        return False
 
     return run
 
@@ -193,7 +189,6 @@ def give_back(one):
     def run(w, group):
         value = int(w.r[k, group.mask.argmax()])
         group.pc = value if "ABS" in one.words else w.block.entry + value // 16
-        return False
 
     return run
 
@@ -222,7 +217,7 @@ def block_barrier(one):
             group.owed = group.pc, token
         group.pc += 1
         w.reduced = meeting, generation
-        return wait_for(group, meeting, generation) if "ARV" not in one.words else False
+        return wait_for(group, meeting, generation) if "ARV" not in one.words else None
 
     return run
 
@@ -243,7 +238,6 @@ def reduced(w):
 def cluster_arrive(w, group):
     w.ticket = w.block.cluster_meeting.arrive(group.count)
     group.pc += 1
-    return False
 
 
 def cluster_wait(w, group):
@@ -271,7 +265,6 @@ def stay(w, group, until):
         return AGAIN
     w.block.steps[group.pc](w)
     group.pc += 1
-    return False
 
 
 def more_registers(one):
@@ -316,11 +309,11 @@ def flow_of(one):
     def only_some(w, group):
         """Of a group, the lanes for which the guard holds."""
         lanes = taken(w, group.mask)
-        if not lanes.any():
-            group.pc += 1
-            return False
         if (lanes == group.mask).all():
             return run(w, group)
+        if not lanes.any():
+            group.pc += 1
+            return None
         w.groups.remove(group)
         w.groups += [Group(lanes, group.pc), Group(group.mask & ~lanes, group.pc + 1)]
         return AGAIN

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from ...compiler.build import ARCHITECTURE, Kernel, assembled
 from ...compiler.outline import cached
-from ...compiler.sass import run_tool, tool
+from ...compiler.sass import disassembled, run_tool, tool, usage_of
 
+OPTIONS = "-gi", "-hex"  # of nvdisasm: with lines, and the upper halves of instructions
 NO_SCOREBOARD = 7
 FILE = re.compile(r'\s*//## File "(?P<file>[^"]+)", line (?P<line>\d+)(?P<inlined> inlined at)?')
 LABEL = re.compile(r"([.\w$]+):")
@@ -105,7 +106,7 @@ def listing(kernel, architecture=ARCHITECTURE):
     Raises what ``inspect_kernel`` raises, NotBuilt for PTX that the assembler refuses."""
     if not isinstance(kernel, Kernel):
         tool("nvdisasm"), tool("cuobjdump")
-        return read(*disassembled(_cubin(kernel.text, architecture), kernel.entry.name))
+        return read(*disassembled(_cubin(kernel.text, architecture), *OPTIONS), kernel.entry.name)
     lined = kernel.with_lines()
     return read(*cached("lines", lined, architecture, functools.partial(_disassembled, lined, architecture)))
 
@@ -125,23 +126,12 @@ def _cubin(text, architecture):
 def _disassembled(kernel, architecture):
     tool("nvdisasm"), tool("cuobjdump")  # before compiling takes its time
     compiled = kernel.compile(architecture)
-    return disassembled(compiled.cubin, compiled.entry)
-
-
-def disassembled(cubin, entry):
-    """(the text of nvdisasm, that of cuobjdump on resources) of a cubin, and the name of one of its kernels."""
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "kernel.cubin"
-        file.write_bytes(cubin)
-        text = run_tool(tool("nvdisasm"), "-gi", "-hex", file)
-        usage = run_tool(tool("cuobjdump"), "-res-usage", file)
-    return text, usage, entry
+    return *disassembled(compiled.cubin, *OPTIONS), compiled.entry
 
 
 def read(text, usage, entry):
     """The :class:`Listing` of these texts; of several functions the kernel ``entry``, which may call others."""
-    line = re.search(rf"Function {re.escape(entry)}:\s*\n(.*)", usage)[1]
-    found = {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
+    found = usage_of(entry, usage)
     code, labels = _instructions(text)
     sizes = found["REG"], found["SHARED"], found["STACK"] + found["LOCAL"]
     data, places = _data(text)
@@ -170,9 +160,8 @@ def _instructions(text):
     for one in code:
         named = [m[1] for operand in one.operands if (m := TARGET.search(operand))]
         one.target = labels.get(named[-1], -1) if named else -1
-        one.operands = tuple(
-            ADDRESS.sub(lambda m: hex(labels[m[2]] if m[1] == "lo" else 0), x) for x in one.operands
-        )
+        places = (ADDRESS.sub(lambda m: hex(labels[m[2]] if m[1] == "lo" else 0), x) for x in one.operands)
+        one.operands = tuple(places)
     return code, labels
 
 

@@ -306,7 +306,7 @@ class Machine:
         try:
             if flow is None:
                 self.steps[pc](w)
-                group.pc, stop = pc + 1, False
+                group.pc, stop = pc + 1, None
             else:
                 stop = flow(w, group)
         except (Unknown, OutsideMemory, IndexError, KeyError) as error:

@@ -36,10 +36,8 @@ class Space:
     def places(self, addresses, size):
         """Offsets of these addresses; OutsideMemory, also for one that is no multiple of ``size``."""
         offsets = (addresses - U64(self.base)).astype(np.int64)
-        if len(offsets) and (
-            offsets.min() < 0 or offsets.max() > self.size - size or (offsets & (size - 1)).any()
-        ):
-            wrong = (offsets < 0) | (offsets > self.size - size) | (offsets & (size - 1) != 0)
+        wrong = (offsets < 0) | (offsets > self.size - size) | (offsets & (size - 1) != 0)
+        if wrong.any():
             raise OutsideMemory(f"{size} bytes at {int(addresses[wrong][0]):#x}")
         return offsets
 

@@ -149,12 +149,9 @@ def _addend(text, constants):
 def _float(number, dtype, size):
     def make(text, constants):
         core, negated, _, absolute = _plain(text)
-        read = _bits(core, constants, number, size)
-        if absolute:
-            return (
-                (lambda w: -np.abs(read(w).view(dtype))) if negated else (lambda w: np.abs(read(w).view(dtype)))
-            )
-        return (lambda w: -read(w).view(dtype)) if negated else (lambda w: read(w).view(dtype))
+        bits = _bits(core, constants, number, size)
+        read = (lambda w: np.abs(bits(w).view(dtype))) if absolute else (lambda w: bits(w).view(dtype))
+        return (lambda w: -read(w)) if negated else read
 
     return make
 

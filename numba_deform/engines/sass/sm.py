@@ -46,7 +46,7 @@ class Running:
 class Sm:
     """One SM. ``cache``: its ``counters.L1``; ``far``: a function of an address and whether it is written, the
     share of what is asked of L2 there that comes from memory, or goes there; ``fetch``: of a tensor map's, the
-    cycles in which the engine fetches it. After ``run``: ``ends``, the cycle at which each block was over,
+    cycles in which the engine fetches it. After ``play``: ``ends``, the cycle at which each block was over,
     ``busy`` {unit: cycles}, ``stalls`` {(reason, instruction's number): cycles of warps}, and ``clocks``
     {warp's name: the cycles at which it read the SM's clock}."""
 
@@ -64,12 +64,8 @@ class Sm:
         self.pools = [[] for _ in range(QUARTERS)]
 
     # --- the schedulers -------------------------------------------------------------------------------
-    def run(self, blocks, resident):
-        """Play blocks, lists of warps' traces, ``resident`` at a time; returns the last one's end."""
-        return play([self], [list(blocks)], resident)
-
     def begin(self, blocks, resident):
-        """The first blocks are there."""
+        """The first of the blocks, lists of warps' traces, are there, ``resident`` at a time."""
         self.queue, self.live, self.free = blocks, {}, [defaultdict(int) for _ in self.pools]
         self.last, self.idle = [None] * QUARTERS, [0] * QUARTERS  # idle: until when none can issue
         for slot in range(min(resident, len(blocks))):

@@ -7,9 +7,9 @@ from .memory import WINDOW, Space
 from .operands import U32, U64, Unknown
 
 LANES = np.arange(32)
-MASKS = {"SR_LTMASK": lambda i: (1 << i) - 1, "SR_LEMASK": lambda i: (2 << i) - 1,
-         "SR_EQMASK": lambda i: 1 << i, "SR_GTMASK": lambda i: 0xFFFFFFFF & -(2 << i),
-         "SR_GEMASK": lambda i: 0xFFFFFFFF & -(1 << i)}  # fmt: skip
+OF_LANES = {"SR_LTMASK": lambda i: (1 << i) - 1, "SR_LEMASK": lambda i: (2 << i) - 1,
+            "SR_EQMASK": lambda i: 1 << i, "SR_GTMASK": lambda i: 0xFFFFFFFF & -(2 << i),
+            "SR_GEMASK": lambda i: 0xFFFFFFFF & -(1 << i), "SR_LANEID": lambda i: i}  # fmt: skip
 AXES = "XYZ"
 
 
@@ -57,14 +57,12 @@ class Warp:
             return block.thread_places[AXES.index(kind[2])][32 * self.number + LANES]
         if kind[0] == "SR_CTAID":
             return np.array([block.place[AXES.index(kind[2])]], U32)
-        if name in MASKS:
-            return np.array([MASKS[name](i) for i in range(32)], U32)
+        if name in OF_LANES:
+            return np.array([OF_LANES[name](i) for i in range(32)], U32)
         single = {"SRZ": 0, "SR_CgaCtaId": block.rank, "SR_SWINHI": WINDOW, "SR_CLOCKHI": 0,
                   "SR_GLOBALTIMERHI": 0}  # fmt: skip
         if name in ("SR_CLOCKLO", "SR_GLOBALTIMERLO"):
             return np.array([block.machine.clock()], U32)
-        if name == "SR_LANEID":
-            return LANES.astype(U32)
         if name not in single:
             raise Unknown(f"special register {name}")
         return np.array([single[name]], U32)

@@ -11,7 +11,7 @@ from .groups import explain_copy, explain_group, released_in_flight
 from .race_causes import RELAXED, race, relaxed_arrival
 from .refills import far_refill, refill_fault, release_of, too_early, verb_of, waited_too_early
 from .source_causes import carved
-from .tensor_cells import read_by_product, released_too_early, tensor_pipe
+from .tensor_cells import GARBAGE, read_by_product, released_too_early, tensor_pipe
 
 OVERLAP = "If each store should have a place of its own, correct that; or let one thread issue it. Otherwise: "
 LOOKS = 50  # of one who waits for others, in vain: each block has had its turn
@@ -298,8 +298,7 @@ UNDEFINED = {  # what has such a value -> the rule, what to write
                  "Set it on every path, say to 0 before the branch or the loop, or do this where it is set."),
     "cancel": ("Only the answer of a request that has not failed has a first block (PTX 9.7.13.18).",
                "Ask is_canceled of the answer, and do nothing with the block where it says no."),
-    "cell": ("Tensor memory holds garbage until a product or tcgen05.st has written it (PTX 9.7.16).",
-             "Have a product or a store write those lanes and columns before the load."),
+    "cell": (GARBAGE, "Have a product or a store write those lanes and columns before the load."),
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from ... import faults
 from ..async_units.tensor_memory import WAITS
 
+GARBAGE = "Tensor memory holds garbage until a product or tcgen05.st has written it (PTX 9.7.16)."
 UNTIL_COMMIT = "A tcgen05.mma reads shared memory until a tcgen05.commit behind it has arrived (PTX 9.7.16.6)."
 
 
@@ -14,10 +15,9 @@ def unwritten_cell(memory, access):
     lane, column = np.argwhere(memory.writer[access.lanes, access.columns] == 0)[0].tolist()
     place = f"lane {access.lanes[lane]}, column {access.columns.start + column}"
     what = f"{access.what} reads {place} of tensor memory, which nothing has written"
-    rule = "Tensor memory holds garbage until a product or tcgen05.st has written it (PTX 9.7.16)."
     cure = "Have the first product write it (enable-input-d false), or store zeros; and compare lanes and "
     cure += "columns with those that are written."
-    return access.thread.fault_at(faults.UninitialisedRead, what, access.site, rule=rule, cure=cure)
+    return access.thread.fault_at(faults.UninitialisedRead, what, access.site, rule=GARBAGE, cure=cure)
 
 
 def cells_in_flight(access, before, verb, replaced=None):
@@ -141,14 +141,12 @@ def released_too_early(copy, giver, name, r):
     """The fault of the thread ``giver``, which gives a stage back by itself, or by a tcgen05.commit before its
     tcgen05.mma, while that, the reader ``r``, may read it."""
     empty, at = copy.last_wait.barrier, giver.at
-    gave = giver.arrivals.get(empty)
+    gave, back = giver.arrivals.get(empty), f"on {empty.name}, which gives {name} back,"
     if gave in [site for _, barrier, site in tensor_pipe(r).commits if barrier is empty]:
-        what = f"commits on {empty.name}, which gives {name} back, before the product at {at(r.site)}, "
-        what += f"which may still be reading it; {giver.describe(copy)} issues a {copy.what} "
-        what += f"into it at {at(copy.site)}"
+        what = f"commits {back} before the product at {at(r.site)}, which may still be reading it"
         cure = f"Put the tcgen05.commit behind the product at {at(r.site)}: it tells of what comes before it."
-        return giver.fault_at(faults.ReadAfterRelease, what, gave, empty, rule=UNTIL_COMMIT, cure=cure)
-    what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r.site)} may still be "
-    what += f"reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
-    cure = f"Let tcgen05.commit arrive on {empty.name}, in place of the thread at {at(gave)}."
+    else:
+        what = f"arrives {back} while the product of {at(r.site)} may still be reading it"
+        cure = f"Let tcgen05.commit arrive on {empty.name}, in place of the thread at {at(gave)}."
+    what += f"; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
     return giver.fault_at(faults.ReadAfterRelease, what, gave, empty, rule=UNTIL_COMMIT, cure=cure)
