@@ -21,6 +21,7 @@ import numpy as np
 from ..device.limits import LIMITS, capability_of
 from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
 from ..engines.cpu.memory.scalars import bounds_of
+from ..engines.faults import BadLaunch
 from ..engines.launches import PATTERN
 from .callers import located
 from .cuda_program import LAUNCH_FAILURE, SUCCESS, ArraysHost
@@ -30,6 +31,9 @@ from .torch_extension import Tensors
 
 UNASKED = 48 << 10  # bytes of dynamic shared memory that a launch may have without asking for more
 SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}  # what CuPy makes of them
+SIZES = "A scalar is handed over as it is: 8 bytes of Python's int and float, 16 of complex, 1 of bool."
+CURE = "Give a scalar of the parameter's type, as np.float32(x) or np.int64(n); for a structure a dtype with "
+CURE += "align=True."
 NUMPY = ("linalg", "random", "fft", "testing", "polynomial")  # submodules that are NumPy's
 ALIVE = {}  # id: an Array, weakly
 
@@ -127,8 +131,10 @@ class Runtime(ArraysHost):
             raise TypeError(f"{kernel.name} takes {len(kernel.entry.params)} arguments, not {len(args)}")
         buffers = [self.argument(kernel, n, value) for n, value in enumerate(args)]
         places = (ctypes.c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
-        three = ((*(shape if hasattr(shape, "__len__") else (shape,)), 1, 1)[:3] for shape in (grid, block))
-        nine = (ctypes.c_uint * 9)(*map(int, (*next(three), *next(three), 1, 1, 1)))
+        if not (type(grid) is type(block) is tuple):
+            raise TypeError(f"grid={grid!r} and block={block!r}: both are tuples")
+        six = [max(1, int(n)) for shape in (grid, block) for n in (*shape, 1, 1)[:3]]  # CuPy makes 1 of 0
+        nine = (ctypes.c_uint * 9)(*six, 1, 1, 1)
         self.look()
         status = self.launch(kernel, ctypes.addressof(nine), shared, limit, stream, cooperative, False,
                              ctypes.addressof(places))  # fmt: skip
@@ -143,11 +149,15 @@ class Runtime(ArraysHost):
         elif type(value) in SCALARS:
             value = SCALARS[type(value)](value)
         elif not isinstance(value, (np.generic, np.ndarray)) or value.size != 1:
-            raise TypeError(f"{kernel.name}: a kernel does not take {type(value).__name__} {value!r:.60}")
+            what = f"{kernel.parameters[number]} is a {type(value).__module__}.{type(value).__name__}"
+            raise TypeError(f"{kernel.name}: {what}; a kernel takes CuPy's arrays, which cupy.asarray makes, "
+                            "and scalars")  # fmt: skip
         content, wanted = value.tobytes(), kernel.entry.params[number].size
-        if wanted > len(content) or (wanted < len(content) and not isinstance(given, int)):
+        if wanted > len(content) or (wanted < len(content) and not isinstance(value, np.integer)):
             what = f"{kernel.parameters[number]}, and {type(given).__name__} has {len(content)}"
-            self.session.note(f"{self.line()}: {kernel.name} takes {wanted} bytes for {what}")
+            fault = self.fault(BadLaunch, f"{kernel.name} takes {wanted} bytes for {what}")
+            fault.rule, fault.cure = SIZES, CURE
+            self.found(fault, kernel.name)
         return ctypes.create_string_buffer(content, max(wanted, len(content)))
 
 
@@ -292,7 +302,7 @@ class Module(python.ModuleType):
         value = getattr(self.of_numpy, name, None)
         if value is None or isinstance(value, python.ModuleType):
             raise Refused(f"{self.__name__}.{name} is not supported by check")
-        if callable(value) and not isinstance(value, (type, np.ufunc)):
+        if value is np.random.RandomState or callable(value) and not isinstance(value, (type, np.ufunc)):
             value = on_device(value, self.of_numpy is np.random)
         setattr(self, name, value)
         return value
@@ -306,10 +316,23 @@ def on_device(function, has_no_types=False):
         HERE[-1].session.note("cupy's functions of arrays ran in NumPy: of theirs no kernel was judged")
         kind = kwargs.pop("dtype", None) if has_no_types else None
         made = function(*args, **kwargs)
+        if isinstance(made, (np.random.Generator, np.random.RandomState)):
+            return Drawing(made)
         made = _as_arrays(np.asarray(made, kind) if kind else made, args)
         return cleared(made) if function.__name__ in ("empty", "empty_like") else made
 
     return call
+
+
+class Drawing:
+    """One of NumPy's generators of random numbers, which draws Arrays."""
+
+    def __init__(self, of):
+        self._of = of
+
+    def __getattr__(self, name):
+        value = getattr(self._of, name)
+        return on_device(value) if callable(value) else value
 
 
 def _as_arrays(made, args):

@@ -194,3 +194,35 @@ def test_launches_whose_arguments_are_not_numpys_are_not_compared():
     kernel.unset = kernel.by_bytes = ()
     launched = [Launched(kernel, (1,), (32,), [n], 0, None) for n in (np.uint32(1), 1)]
     assert [memory_and_kind(each)[0] for each in launched] == [[], None]
+
+
+@pytest.mark.parametrize("unrolled", ["", "#pragma unroll 1"])
+def test_a_barrier_missing_in_a_loop(tmp_path, unrolled):
+    """The cure is a barrier in each round, whether nvcc has unrolled the loop, so that a line of it has several
+    places, or not."""
+    source = tmp_path / "rounds.cu"
+    source.write_text(f"""
+__global__ void turned(const float *x, float *y) {{
+    __shared__ float part[64];
+    float sum = 0;
+    {unrolled}
+    for (int round = 0; round < 4; round++) {{
+        part[threadIdx.x] = x[64 * round + threadIdx.x];
+        __syncthreads();
+        sum += part[63 - threadIdx.x];
+    }}
+    y[threadIdx.x] = sum;
+}}
+int main() {{
+    float *x, *y;
+    cudaMalloc(&x, 1024);
+    cudaMalloc(&y, 256);
+    cudaMemset(x, 0, 1024);
+    turned<<<1, 64>>>(x, y);
+    return cudaDeviceSynchronize();
+}}
+""")
+    _, _, err, said = check(tmp_path, source)
+    fault, = said["faults"]
+    assert fault["fault"] == "DataRace" and "rounds.cu:8 orders the two in one round" in fault["what"], err
+    assert "Put __syncthreads() at the end of each round" in fault["cure"]

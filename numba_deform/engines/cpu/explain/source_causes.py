@@ -60,7 +60,8 @@ def passed_by(pair):
     some = [({t.tid for t in waiting}, waiting[0].calls())] if waiting else []
     for tids, calls in (*some, block.met):
         absent = [t for t in (pair.thread, pair.culprit) if t.tid not in tids]
-        fresh = calls[:1] != block.met[1][:1]
+        # By lines: of a loop that nvcc has unrolled, one line has several places.
+        fresh = [*map(pair.thread.at, calls[:1])] != [*map(pair.thread.at, block.met[1][:1])]
         if len(absent) == 1 and (absent[0].dead or has_left(calls[-1], absent[0].calls(), fresh)):
             place, outer = map(pair.thread.at, (calls[0], calls[-1]))
             called = f", called at {outer}" * (outer != place)

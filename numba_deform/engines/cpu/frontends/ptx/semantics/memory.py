@@ -84,8 +84,12 @@ def wmma_tile(what, space, address, stride, size):
     if space != CLUSTER:
         thread._locate(space, address, size, verb)
     if stride % min(size, 16):
-        told = f"{what} with a stride of {stride} bytes, not a multiple of {min(size, 16)}"
-        raise thread.fault(faults.Misaligned, told)
+        least = min(size, 16)
+        told = f"{what} with a stride of {stride} bytes, not a multiple of {least}"
+        rule = f"Rows of a tile lie a multiple of {least} bytes apart."
+        fault = thread.fault(faults.Misaligned, told, rule=rule)
+        fault.cure = f"Give rows, and the stride, a multiple of {least} bytes: pad them to that."
+        raise fault
 
 
 @kernel_function
