@@ -140,6 +140,10 @@ class Host(HostDriver):
     their names, with numbers. What they raise ends the program."""
 
     runtime_name = "cudart.so"
+    # What cures name.
+    ORDER = ("cudaEventRecord(e, a) behind the first and cudaStreamWaitEvent(b, e) before the second, or "
+             "cudaStreamSynchronize(a)")  # fmt: skip
+    ASK, LOOK = "cudaFuncSetAttribute", ", and look at cudaGetLastError() behind each launch"
 
     def __init__(self, session, library, texts, *sources):
         self.session, self.file, self.path = session, Path(sources[0]), library
@@ -274,8 +278,7 @@ class Host(HostDriver):
     def fault(self, kind, what):
         fault = super().fault(kind, what)
         if kind is StreamRace:
-            fault.cure = "Put cudaEventRecord(e, a) behind the first and cudaStreamWaitEvent(b, e) before the "
-            fault.cure += "second, or cudaStreamSynchronize(a) between."
+            fault.cure = f"Put {self.ORDER} between."
         return fault
 
     def elapsed(self, start, end):
@@ -331,7 +334,7 @@ class Host(HostDriver):
             return INVALID_CONFIGURATION, f"a grid of {grid} blocks, no multiple of a cluster of {cluster}"
         if shared > limit:
             asked = f"{shared:,} bytes of dynamic shared memory, and it can have {limit:,}"
-            return INVALID_VALUE, f"{asked}: cudaFuncSetAttribute has to ask for more"
+            return INVALID_VALUE, f"{asked}: {self.ASK} has to ask for more"
         if not cooperative and any(name == "grid_workspace" for name, *_ in kernel.held):
             return LAUNCH_FAILURE, "this_grid().sync() wants a cooperative launch, cudaLaunchCooperativeKernel"
         return SUCCESS, ""
@@ -339,7 +342,7 @@ class Host(HostDriver):
     def _refused(self, kernel, status, why, by_brackets):
         fault = self.fault(BadLaunch, f"{kernel.name} was not launched: {why}")
         fault.kernel = kernel.name
-        fault.cure = "Launch what fits, and look at cudaGetLastError() behind each launch."
+        fault.cure = f"Launch what fits{self.LOOK}."
         self.end()
         if status == LAUNCH_FAILURE or not by_brackets:
             self.found(fault, kernel.name)

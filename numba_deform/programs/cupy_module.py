@@ -111,6 +111,8 @@ class Runtime(ArraysHost):
         self.folder = tempfile.TemporaryDirectory(prefix="numba_deform_cupy_")
 
     place, entry = Streams.place, staticmethod(lambda kernel: kernel)
+    ORDER, ASK = "b.wait_event(a.record()), or a.synchronize(),", "max_dynamic_shared_size_bytes of the kernel"
+    LOOK = ""
 
     @functools.cache  # noqa: B019 (there is one of it in a program)
     def compiled(self, code, file, options, compiler):

@@ -124,6 +124,8 @@ def test_wrong(tmp_path, number, fault, words):
     named = [f for f in said["faults"] if f["fault"] == fault]
     assert status == 1 and named, said
     assert re.search(words, named[0]["what"])
+    # What is launched, and when, is told in CuPy's words, and not in those of CUDA's runtime.
+    assert fault == "UninitialisedRead" or "cuda" not in named[0]["cure"] + named[0]["what"]
     lines = [n for n, line in enumerate(PROGRAM.splitlines(), 1) if f"fault {number}" in line]
     file, _, line = named[0]["where"].rpartition(":")
     in_kernel = fault == "UninitialisedRead"  # of a launch on the line
