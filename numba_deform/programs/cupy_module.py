@@ -10,6 +10,7 @@ import ctypes
 import functools
 import importlib.abc
 import importlib.machinery
+import re
 import sys
 import tempfile
 import types as python
@@ -34,6 +35,10 @@ SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex
 SIZES = "A scalar is handed over as it is: 8 bytes of Python's int and float, 16 of complex, 1 of bool."
 CURE = "Give a scalar of the parameter's type, as np.float32(x) or np.int64(n); for a structure a dtype with "
 CURE += "align=True."
+# What a pointer points to, and the type of arrays that it is for.
+ELEMENTS = {"float": "float32", "double": "float64", "__half": "float16", "half": "float16", "short": "int16",
+            "int": "int32", "unsigned int": "uint32", "unsigned": "uint32", "long long": "int64",
+            "unsigned long long": "uint64", "int64_t": "int64", "int32_t": "int32", "bool": "bool"}  # fmt: skip
 NUMPY = ("linalg", "random", "fft", "testing", "polynomial")  # submodules that are NumPy's
 ALIVE = {}  # id: an Array, weakly
 
@@ -120,7 +125,9 @@ class Runtime(ArraysHost):
         file = Path(tempfile.mkdtemp(dir=self.folder.name), f"{file}.cu")
         file.write_text(code)
         options = [f"-arch={self.session.arch}", *options]
-        return cuda_kernels.from_cuda(file, options, compiler)
+        made = cuda_kernels.from_cuda(file, options, compiler)
+        made.declared = cuda_kernels.declarations(code)
+        return made
 
     def of(self, module):
         """The same, with the variables of a module."""
@@ -146,6 +153,8 @@ class Runtime(ArraysHost):
     def argument(self, kernel, number, value):
         """The bytes of one argument, as CuPy hands them over."""
         given = value
+        if isinstance(value, Array):
+            self.look_at_type(kernel, number, value.dtype.name)
         if isinstance(value, (Array, Pointer)):
             value = np.uint64(value.ctypes.data if isinstance(value, Array) else value.ptr)
         elif type(value) in SCALARS:
@@ -161,6 +170,16 @@ class Runtime(ArraysHost):
             fault.rule, fault.cure = SIZES, CURE
             self.found(fault, kernel.name)
         return ctypes.create_string_buffer(content, max(wanted, len(content)))
+
+
+    def look_at_type(self, kernel, number, dtype):
+        """Say so where an array is of another type than the source says of the pointer that it is given for."""
+        declared = self.modules[0].declared.get(kernel.name.partition("<")[0], ())[number : number + 1]
+        words = re.match(r"(.*?)\*", re.sub(r"\bconst\b", "", declared[0])) if declared else None
+        wanted = ELEMENTS.get(" ".join(words[1].split())) if words else None
+        if wanted and wanted != dtype:
+            what = f"is for {wanted}, and the array is of {dtype}"
+            self.session.note(f"{self.line()}: {kernel.parameters[number]} of {kernel.name} {what}")
 
 
 HERE = []  # the Runtime of the program that is judged

@@ -142,6 +142,27 @@ def test_refused_by_its_name(tmp_path, capsys, number, words):
     assert status == 1 and said["faults"] == [] and words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind, told", [
+    ("int32", []), ("int64", ["index of pick is for int32, and the array is of int64"])])  # fmt: skip
+def test_arrays_of_another_type(tmp_path, kind, told):
+    """Which NumPy makes where none is named; a program may mean it, so that it is no fault."""
+    file = tmp_path / "program.py"
+    file.write_text(f'''
+import cupy as cp
+
+pick = cp.RawKernel("""
+extern "C" __global__ void pick(const float *__restrict__ x, int const * index, float* y, void *unused) {{
+    y[threadIdx.x] = x[index[threadIdx.x]];
+}}
+""", "pick")
+index, x = cp.arange(32, dtype="{kind}"), cp.ones(32, cp.float32)
+pick((1,), (32,), (x, index, cp.zeros_like(x), cp.zeros(1)))
+''')
+    assert main(["check", f"json={tmp_path}/out.json", str(file)]) == 0
+    notes = [note.partition(": ")[2] for note in json.loads((tmp_path / "out.json").read_text())["notes"]]
+    assert [note for note in notes if " is for " in note] == told
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
 @pytest.mark.parametrize("count, faults", [(64, []), (65, ["OutOfRange"])])
 def test_tensors_of_pytorch(tmp_path, count, faults):

@@ -68,6 +68,16 @@ def nvcc():
 
 def parameters(source):
     """{kernel: names of its parameters} as the source declares them: PTX has but their numbers."""
+    found = {}
+    for kernel, declared in declarations(source).items():
+        names = [re.search(r"(\w+)\s*(?:\[[^]]*\])?\s*(?:=.*)?$", one) for one in declared]
+        if all(names):
+            found[kernel] = tuple(name[1] for name in names)
+    return found
+
+
+def declarations(source):
+    """{kernel: what the source declares of its parameters}, without arguments of templates."""
     plain = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S)
     found = {}
     for m in KERNEL.finditer(plain):
@@ -75,10 +85,7 @@ def parameters(source):
         while depth and at < len(plain):
             depth += {"(": 1, ")": -1}.get(plain[at], 0)
             at += 1
-        declared = split(_without_arguments(plain[m.end() : at - 1]))
-        names = [re.search(r"(\w+)\s*(?:\[[^]]*\])?\s*(?:=.*)?$", one) for one in declared]
-        if all(names):
-            found[m[1]] = tuple(name[1] for name in names)
+        found[m[1]] = split(_without_arguments(plain[m.end() : at - 1]))
     return found
 
 
