@@ -226,3 +226,27 @@ int main() {{
     fault, = said["faults"]
     assert fault["fault"] == "DataRace" and "rounds.cu:8 orders the two in one round" in fault["what"], err
     assert "Put __syncthreads() at the end of each round" in fault["cure"]
+
+
+def test_an_array_that_is_called_as_something_of_the_engine(tmp_path):
+    """The line is understood as that of any other."""
+    source = tmp_path / "histogram.cu"
+    source.write_text("""
+__global__ void count(int *out) {
+    __shared__ int local[8];
+    if (threadIdx.x < 8) local[threadIdx.x] = 0;
+    __syncthreads();
+    local[threadIdx.x % 8] += 1;
+    __syncthreads();
+    if (threadIdx.x < 8) out[threadIdx.x] = local[threadIdx.x];
+}
+int main() {
+    int *out;
+    cudaMalloc(&out, 32);
+    count<<<1, 64>>>(out);
+    return cudaDeviceSynchronize();
+}
+""")
+    _, _, err, said = check(tmp_path, source)
+    fault, = said["faults"]
+    assert fault["where"].endswith(":6") and "Use one atomic in place of" in fault["cure"], err

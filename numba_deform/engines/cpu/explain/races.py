@@ -125,13 +125,14 @@ class Cause(NamedTuple):
 
 
 def elements(line, array):
-    """The indices by which a line of source names elements of ``array``, as text."""
-    line = line.removeprefix("el")
+    """The indices by which a line of source names elements of ``array``, as text. Its name may end with _ for
+    a word of the engine's, which the source may have."""
+    line, names = line.removeprefix("el"), (array, array.removesuffix("_"))
     for text in (line, line + "\n    pass"):
         try:
             nodes = ast.walk(ast.parse(text))
         except SyntaxError:
             continue
-        named = (n for n in nodes if isinstance(n, ast.Subscript) and getattr(n.value, "id", None) == array)
+        named = (n for n in nodes if isinstance(n, ast.Subscript) and getattr(n.value, "id", None) in names)
         return {ast.unparse(node.slice) for node in named}
     return set()
