@@ -196,8 +196,9 @@ def test_launches_whose_arguments_are_not_numpys_are_not_compared():
     assert [memory_and_kind(each)[0] for each in launched] == [[], None]
 
 
-@pytest.mark.parametrize("unrolled", ["", "#pragma unroll 1"])
-def test_a_barrier_missing_in_a_loop(tmp_path, unrolled):
+@pytest.mark.parametrize("unrolled, read", [
+    ("", "part"), ("#pragma unroll 1", "part"), ("", "((volatile float *)part)")])  # fmt: skip
+def test_a_barrier_missing_in_a_loop(tmp_path, unrolled, read):
     """The cure is a barrier in each round, whether nvcc has unrolled the loop, so that a line of it has several
     places, or not."""
     source = tmp_path / "rounds.cu"
@@ -209,7 +210,7 @@ __global__ void turned(const float *x, float *y) {{
     for (int round = 0; round < 4; round++) {{
         part[threadIdx.x] = x[64 * round + threadIdx.x];
         __syncthreads();
-        sum += part[63 - threadIdx.x];
+        sum += {read}[63 - threadIdx.x];
     }}
     y[threadIdx.x] = sum;
 }}

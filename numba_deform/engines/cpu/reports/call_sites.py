@@ -54,7 +54,7 @@ def line_in_file(site, other):
     """The line of the source of a call site, if that of ``other`` is in the same file, and neither has been
     inlined from another function; else None."""
     (file, line, words), (own, _, more) = (origin(each) for each in (site, other))
-    return line if file == own and not words and not more else None
+    return line if file == own and "inlined at" not in words + more else None
 
 
 def frames_of(error):
