@@ -1,8 +1,8 @@
 """What surrounds the kernels of the gradients: the scale of fixed sums, and the gradient of value, made of its
 sums.
 
-Each function gives (kernel, blocks, arguments) of a launch, arguments as numbers or by the names of what they
-are. They are three, each a pass over memory, where operations of PyTorch were 18.
+``largest``, ``scale`` and ``rounded`` each return a launch as (kernel, blocks, argument, ..): an argument is a
+number, or the name of an address that the caller knows.
 """
 
 import functools
@@ -26,17 +26,19 @@ ABSOLUTE, INFINITE = 0x7FFFFFFF, 0x7F800000
 
 def largest_blocks(problem):
     """Blocks of ``largest``, each of which leaves 8 bytes: as many as fill a GPU, if there is work for them."""
-    fours = problem.rows * problem.constants.channels // CHANNELS
-    return min(-(-max(fours, problem.samples) // (THREADS * ABREAST)), MOST_BLOCKS)
+    return min(-(-max(fours_of(problem), problem.samples) // (THREADS * ABREAST)), MOST_BLOCKS)
+
+
+def fours_of(problem):
+    """How many times four channels the gradient of the output has."""
+    return problem.rows * problem.constants.channels // CHANNELS
 
 
 def largest(problem):
     """The launch that finds the largest gradient of the output and the largest weight, both without sign: those
     of each block, at ``largest``. NaN is larger than all."""
-    constants = problem.constants
-    fours = problem.rows * constants.channels // CHANNELS
-    kernel = _largest(constants.dtype, constants.weight_dtype)
-    return kernel, largest_blocks(problem), "grad_out", fours, "weights", problem.samples, "largest"
+    kernel, blocks = _largest(problem.constants.dtype, problem.constants.weight_dtype), largest_blocks(problem)
+    return kernel, blocks, "grad_out", fours_of(problem), "weights", problem.samples, "largest"
 
 
 @cuda.jit(device=True, forceinline=True)

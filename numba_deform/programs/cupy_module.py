@@ -164,11 +164,14 @@ class Runtime(ArraysHost):
             raise TypeError(f"{kernel.name}: {what}; a kernel takes CuPy's arrays, which cupy.asarray makes, "
                             "and scalars")  # fmt: skip
         content, wanted = value.tobytes(), kernel.entry.params[number].size
-        if wanted > len(content) or (wanted < len(content) and not isinstance(value, np.integer)):
-            what = f"{kernel.parameters[number]}, and {type(given).__name__} has {len(content)}"
-            fault = self.fault(BadLaunch, f"{kernel.name} takes {wanted} bytes for {what}")
+        what = f"{kernel.name} takes {wanted} bytes for {kernel.parameters[number]}, and "
+        what += f"{type(given).__name__} has {len(content)}"
+        if wanted > len(content) or (wanted < len(content) and isinstance(value, np.inexact)):
+            fault = self.fault(BadLaunch, what)
             fault.rule, fault.cure = SIZES, CURE
             self.found(fault, kernel.name)
+        elif wanted < len(content) and not isinstance(value, np.integer):  # a structure's first bytes are read
+            self.session.note(f"{self.line()}: {what}")
         return ctypes.create_string_buffer(content, max(wanted, len(content)))
 
 

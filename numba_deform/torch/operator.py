@@ -13,7 +13,6 @@ and ``torch.export`` can look at shapes alone.
 """
 
 import contextlib
-import functools
 
 import torch
 from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack, unwrap_if_dead
@@ -113,9 +112,8 @@ def backward_on_gpu(
         check_grad_out(grad_out.shape, problem_for(*call).out_shape)
         wanted = zip((value, locations, weights), (of_value, of_locations, of_weights), strict=True)
         return tuple(t.new_zeros(t.shape if yes else 0) for t, yes in wanted)
-    plan_of = functools.partial(backward_plan, value.get_device())
-    return backward_by(lambda *wanted: plan_of(*wanted, *call), grad_out, value, locations, weights, of_value,
-                       of_locations, of_weights, deterministic)  # fmt: skip
+    return backward_by(lambda *wanted: backward_plan(value.get_device(), *wanted, *call), grad_out, value,
+                       locations, weights, of_value, of_locations, of_weights, deterministic)  # fmt: skip
 
 
 def backward_by(plan_of, grad_out, value, locations, weights, of_value, of_locations, of_weights,
@@ -219,10 +217,15 @@ class Planned(torch.autograd.Function):
 _apply_plain = super(torch.autograd.Function, Planned).apply
 
 
+def _is_recorded(value, locations, weights):
+    """Whether autograd is to know of a call, since one of these wants a gradient."""
+    needs = value.requires_grad or locations.requires_grad or weights.requires_grad
+    return needs and torch.is_grad_enabled()
+
+
 def planned(plan, value, locations, weights):
     """The output of a plain call, whose gradients are recorded where wanted."""
-    needs = value.requires_grad or locations.requires_grad or weights.requires_grad
-    if not (needs and torch.is_grad_enabled()):
+    if not _is_recorded(value, locations, weights):
         return forward_by(plan, value, locations, weights)
     # Such tensors may yet be what torch.func has left.
     return _apply_plain(plan, unwrap_if_dead(value), unwrap_if_dead(locations), unwrap_if_dead(weights))
@@ -247,9 +250,9 @@ def _with_gradients(operator):
         arguments = value, shapes, starts, locations, weights, num_points, method
         if _is_transformed((value, locations, weights)):
             return formula.forward_of(*arguments)
-        needs = value.requires_grad or locations.requires_grad or weights.requires_grad
-        apply = Differentiable.apply if needs and torch.is_grad_enabled() else lambda call, *rest: call(*rest)
-        return apply(below, *arguments)
+        if not _is_recorded(value, locations, weights):
+            return below(*arguments)
+        return Differentiable.apply(below, *arguments)
 
     return call
 

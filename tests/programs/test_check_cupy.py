@@ -80,6 +80,7 @@ if not FAULT:
     drawn = cp.random.default_rng(0).random(4), cp.random.RandomState(0).rand(4)
     assert all(isinstance(array, cp.ndarray) for array in drawn)
     scale((0,), (32,), (cp.zeros(0, cp.float32), np.float32(2), 0))  # a block, as CuPy has it
+    scale((1,), (32,), (y, np.float32(1), np.array((32, 0), "i8, i8")))  # whose first bytes are read
 if FAULT == 8:
     scale((2,), (32,), (y[32:], 2.0, 32))  # fault 8
 if FAULT == 9:
@@ -104,9 +105,10 @@ def check(tmp_path, fault, *words):
 def test_right(tmp_path, capsys):
     status, said = check(tmp_path, 0)
     told = capsys.readouterr()
-    assert (status, said["faults"], said["launches"], said["kernels"]) == (0, [], 4, 3), told.err
+    assert (status, said["faults"], said["launches"], said["kernels"]) == (0, [], 5, 3), told.err
     assert told.out.endswith("ended\n")
-    (functions,) = said["notes"]
+    functions, size = said["notes"]
+    assert re.fullmatch(r"program.py:\d+: scale takes 8 bytes for n, and ndarray has 16", size)
     assert functions.startswith("cupy's functions of arrays ran in NumPy")
     assert "cupy" not in sys.modules
 

@@ -125,8 +125,8 @@ class Cause(NamedTuple):
 
 
 def elements(line, array):
-    """The indices by which a line of source names elements of ``array``, as text. Its name may end with _ for
-    a word of the engine's, which the source may have."""
+    """The indices by which a line of source names elements of ``array``, as text. Where the engine uses a name
+    itself, it calls an array of that name by it and a _."""
     line, names = line.removeprefix("el"), (array, array.removesuffix("_"))
     for text in (line, line + "\n    pass"):
         try:
