@@ -8,7 +8,15 @@ from numba import cuda, float32, int32, uint32, uint64
 
 from ..compiler import static_range
 from ..device.float32 import add_rm_f32
-from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
+from ..device.half2 import (
+    cvt_rn_bf16x2_f32,
+    cvt_rn_f16x2_f32,
+    dup_hi_b16x2,
+    dup_lo_b16x2,
+    fma_rn_f16x2,
+    mov_b32_f32,
+    mov_f32_b32,
+)
 from ..device.integer import quotient
 from ..device.memory import (
     global_at,
@@ -24,7 +32,7 @@ from ..device.pipeline import first_state, make_advance, release, wait
 from ..device.sync import lane, shfl_sync_idx_b32, warp
 from .parts.accumulate import ALL, ARITHMETIC
 from .parts.row import run_parts, sum_parts
-from .parts.sampling import clamp, corner_weights, load_level, locate
+from .parts.sampling import HALVES, clamp, corner_weights, load_level, locate
 from .problem import ITEMSIZE
 
 # What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
@@ -40,6 +48,8 @@ Column = namedtuple("Column", "base bit")
 # in the level; its size, and the pixels before it in the stage. The columns that are read first and second.
 View = namedtuple("View", "sample mine level scale shift low high box_height box_width offset first second")
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
+UPPER = 0xFFFFF000  # all but a tile's number: shared memory has room for 3632 pixels of 64 bytes
+_low, _high = HALVES["float16"]
 ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
 CORNER_BYTES = 16  # of a window: left, top; width and height of the level
 
@@ -81,8 +91,64 @@ def layout(constants):
 
 
 def sample_words(constants, arithmetic):
-    """32-bit words of one prepared sample: a tile, and what makes its weights, or they themselves."""
-    return 2 if (constants.dtype, arithmetic) == ("float16", "packed") else 4
+    """32-bit words of one prepared sample: the number of its tile, and what makes its weights."""
+    return 2 if arithmetic == "packed" else 4
+
+
+# How a sample is prepared, and what comes of it: encode(tile, across, attention, fy) -> words, and
+# decode(words) -> weights of the line above, of the column read first and of the other, and of the line below,
+# ready for ``Arithmetic.add``. ``across`` is how much of a line weighs the column that is read second.
+@cuda.jit(device=True, forceinline=True)
+def _encode_fp32(tile, across, attention, fy):
+    down = float32(attention * fy)
+    return tile, mov_b32_f32(across), mov_b32_f32(float32(attention - down)), mov_b32_f32(down)
+
+
+@cuda.jit(device=True, forceinline=True)
+def _decode_fp32(words):
+    across, up, down = mov_f32_b32(words[1]), mov_f32_b32(words[2]), mov_f32_b32(words[3])
+    later, other_later = float32(up * across), float32(down * across)
+    return float32(up - later), later, float32(down - other_later), other_later
+
+
+@cuda.jit(device=True, forceinline=True)
+def _encode_f16(tile, across, attention, fy):
+    down = float32(attention * fy)
+    lines = cvt_rn_f16x2_f32(float32(attention - down), down)
+    return uint32(tile | cvt_rn_f16x2_f32(float32(0), float32(-across))), lines
+
+
+@cuda.jit(device=True, forceinline=True)
+def _decode_f16(words):
+    lines = words[1]
+    earlier = fma_rn_f16x2(lines, dup_hi_b16x2(words[0]), lines)
+    rest = fma_rn_f16x2(earlier, uint32(MINUS_ONES), lines)
+    return dup_lo_b16x2(earlier), dup_lo_b16x2(rest), dup_hi_b16x2(earlier), dup_hi_b16x2(rest)
+
+
+@cuda.jit(device=True, forceinline=True)
+def _encode_bf16(tile, across, attention, fy):
+    """The weight is cut off to 12 bits, 4 more than it has in the end."""
+    kept = uint32(mov_b32_f32(attention) & uint32(UPPER))
+    return uint32(tile | kept), cvt_rn_f16x2_f32(across, fy)
+
+
+@cuda.jit(device=True, forceinline=True)
+def _decode_bf16(words):
+    attention = mov_f32_b32(uint32(words[0] & uint32(UPPER)))
+    across, down = _low(words[1]), float32(attention * _high(words[1]))
+    up = float32(attention - down)
+    later, other_later = float32(up * across), float32(down * across)
+    return _both(float32(up - later)), _both(later), _both(float32(down - other_later)), _both(other_later)
+
+
+@cuda.jit(device=True, forceinline=True)
+def _both(x):
+    """Twice the number, as bf16."""
+    return cvt_rn_bf16x2_f32(x, x)
+
+
+PACKED = {"float16": (_encode_f16, _decode_f16), "bfloat16": (_encode_bf16, _decode_bf16)}
 
 
 def samples_bytes(config, constants):
@@ -190,7 +256,7 @@ def consumer(config, constants):
     ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
     new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    FOUR_WEIGHTS = WIDE and arithmetic.weight_words == 1
+    encode, decode = (_encode_fp32, _decode_fp32) if WIDE else PACKED[constants.dtype]
     new_sums, clear = sum_parts(arithmetic, 1)
     settle, following, row_number = jobs(config, constants)
     add_outside, advance = outside(config, constants), make_advance(config.stages)
@@ -274,25 +340,14 @@ def consumer(config, constants):
         return shared_at(samples, int32((e * OWNERS + owner) * ROWS) + swizzled, ENTRY)
 
     @cuda.jit(device=True, forceinline=True)
-    def put(place, here, nowhere, tile, across, up, down):
-        """One prepared sample: where its tile is, how much of it weighs the column that is read second, and
-        what its two lines weigh; nothing, and tile ``nowhere``, if it is not ``here``."""
-        zero, tile = uint32(0), uint32(tile)
-        if FOUR_WEIGHTS:
-            later, other_later = float32(up * across), float32(down * across)
-            line, _ = arithmetic.pack(float32(up - later), later)
-            other_line, _ = arithmetic.pack(float32(down - other_later), other_later)
-            number, line = tile if here else uint32(nowhere), line if here else zero
-            st_shared_v4(place, number, line, other_line if here else zero, zero)
-        elif WIDE:
-            st_shared_v4(
-                place, tile if here else uint32(nowhere), mov_b32_f32(across) if here else zero,
-                mov_b32_f32(up) if here else zero, mov_b32_f32(down) if here else zero,
-            )  # fmt: skip
+    def put(place, here, nowhere, words):
+        """One prepared sample, that weighs nothing, at tile ``nowhere``, if it is not ``here``."""
+        zero, number = uint32(0), words[0] if here else uint32(nowhere)
+        if WIDE:
+            st_shared_v4(place, number, words[1] if here else zero, words[2] if here else zero,
+                         words[3] if here else zero)  # fmt: skip
         else:
-            word = uint32(tile | cvt_rn_f16x2_f32(float32(0), float32(-across)))
-            lines = cvt_rn_f16x2_f32(up, down)
-            st_shared_v2(place, word if here else uint32(nowhere), lines if here else zero)
+            st_shared_v2(place, number, words[1] if here else zero)
 
     @cuda.jit(device=True, forceinline=True)
     def prepare(run, i, k, me, at, lost):
@@ -308,9 +363,8 @@ def consumer(config, constants):
         tile = int32(int32(line) * at.box_width + int32(column) + at.offset)
         right_first = SPLIT and (tile ^ row) & int32(1) == 1
         across = float32(float32(1) - fx) if right_first else fx
-        down = float32(attention * fy)
         place = entry(me.samples, owner_of(me.lane), int32(k % EACH), row)
-        put(place, here, at.offset, tile, across, float32(attention - down), down)
+        put(place, here, at.offset, encode(uint32(tile), across, attention, fy))
         near = at.low[0] < x and x < at.high[0] and at.low[1] < y and y < at.high[1]
         if near and attention != float32(0) and not here:
             lost[0] = uint32(lost[0] | uint32(1 << (i * RUN + k)))
@@ -322,23 +376,8 @@ def consumer(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def add_tile(acc, at, place, pitch):
-        if FOUR_WEIGHTS:
-            words = ld_shared_v4(place)
-            up, later = arithmetic.unpack(words[1], uint32(0))
-            down, other_later = arithmetic.unpack(words[2], uint32(0))
-        elif WIDE:
-            words = ld_shared_v4(place)
-            across = mov_f32_b32(words[1])
-            line, other_line = mov_f32_b32(words[2]), mov_f32_b32(words[3])
-            later, other_later = float32(line * across), float32(other_line * across)
-            up, down = float32(line - later), float32(other_line - other_later)
-        else:
-            words = ld_shared_v2(place)
-            lines = words[1]
-            earlier = fma_rn_f16x2(lines, dup_hi_b16x2(words[0]), lines)
-            rest = fma_rn_f16x2(earlier, uint32(MINUS_ONES), lines)
-            up, down = arithmetic.unpack(earlier, uint32(0))
-            later, other_later = arithmetic.unpack(rest, uint32(0))
+        words = ld_shared_v4(place) if WIDE else ld_shared_v2(place)
+        up, later, down, other_later = decode(words)
         first, second = pixel_at(at.first, words[0]), pixel_at(at.second, words[0])
         one, other = ld_shared_v4(first), ld_shared_v4(second)
         arithmetic.add(acc.sums, acc.partial, 0, one, up, other, later)
