@@ -20,6 +20,7 @@ from ..device.memory import (
     global_at,
     ld_global_b32,
     ld_global_nc_L1_evict_last_v4,
+    ld_global_nc_v4,
     ld_shared_b32,
     shared_address,
     shared_at,
@@ -30,7 +31,7 @@ from .parts.accumulate import ALL, ARITHMETIC
 from .parts.config import Rows
 from .parts.lanes import chunk_of, lane_layout
 from .parts.row import Row, row_parts
-from .parts.sampling import clamp, corner_weights, load_level
+from .parts.sampling import LOCATE, clamp, corner_weights, load_level
 from .problem import ITEMSIZE
 
 GATE_WORDS = 2  # at ``gate``: how many samples lie outside windows, with FAR; how many blocks' rows are taken
@@ -42,10 +43,13 @@ class Direct(Rows):
     """Parameters of ``direct``, beside those of every kernel.
 
     threads  threads of a block, a multiple of 32
+    fine     whether L1 gives up pixels of the finest level before others: of samples anywhere, it finds few
+             of them, and they push out the others
     """
 
     threads: int = 128
     min_blocks: int = 7
+    fine: bool = True
 
     any_samples = True  # also levels with different numbers of points, and method="discrete"
     is_gated = False
@@ -91,6 +95,10 @@ def build(config, constants):
     ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
     ROWS_PER_BLOCK, WORDS = config.threads // layout.lanes, layout.run * layout.sides_per_lane
     parts, arithmetic = row_parts(config, constants), ARITHMETIC[constants.dtype, config.arithmetic]
+    locate = LOCATE[constants.method]
+    # Lanes of a row whose runs are of the finest level, where that is the same in each round.
+    whole = config.fine and layout.parts == layout.rounds == 1 and constants.is_usual
+    FINE = constants.points // layout.run if whole else 0
     place, new_sums, new_raw, unpack = parts.place, parts.new_sums, parts.new_raw, parts.unpack
 
     @cuda.jit(device=True, forceinline=True)
@@ -98,26 +106,47 @@ def build(config, constants):
         """The weights of the two rows that are read; a row of the tile that is outside weighs nothing."""
         if iy < 0:
             w_up, w_down = w_down, float32(0)
-        elif iy >= height - 1:
+        elif iy >= int32(height - 1):
             if height > 1:
                 w_up, w_down = float32(0), w_up
             else:
                 w_down = float32(0)
         return w_up, w_down
 
-    @cuda.jit(device=True, forceinline=True)
-    def add_column(acc, address, pitch, me, up, down):
-        """Add this lane's chunks of two pixels, ``pitch`` bytes apart."""
-        for c in range(layout.chunks_per_lane):
-            address_of_upper = global_at(address, chunk_of(me, c, layout), 16)
-            upper = ld_global_nc_L1_evict_last_v4(address_of_upper)
-            lower = ld_global_nc_L1_evict_last_v4(address_of_upper + uint64(pitch))
-            arithmetic.add(acc.sums, acc.partial, c, upper, up, lower, down)
+    def runs_adder(load):
+        """The device function add_runs(..), which adds the runs of the lanes first .. last - 1 of a row and
+        reads pixels by ``load``."""
+
+        @cuda.jit(device=True, forceinline=True)
+        def add_column(acc, address, pitch, me, up, down):
+            """Add this lane's chunks of two pixels, ``pitch`` bytes apart."""
+            for c in range(layout.chunks_per_lane):
+                address_of_upper = global_at(address, chunk_of(me, c, layout), 16)
+                upper, lower = load(address_of_upper), load(address_of_upper + uint64(pitch))
+                arithmetic.add(acc.sums, acc.partial, c, upper, up, lower, down)
+
+        @cuda.jit(device=True, forceinline=True)
+        def add_runs(acc, me, plane, own_pitch, offset, word_a, word_b, first, last):
+            i = int32(first)  # not by range, which would count in 64 bits in the gated form
+            while i < int32(last):
+                owner = uint32(me.first_lane + i)
+                pitch = shfl_sync_idx_b32(uint32(ALL), own_pitch, owner)
+                for m in range(WORDS):
+                    tile = plane + uint64(shfl_sync_idx_b32(uint32(ALL), offset[m], owner))
+                    up, down = arithmetic.fetch(word_a[m], word_b[m], owner)
+                    add_column(acc, tile, pitch, me, up, down)
+                if layout.run >= 4:
+                    arithmetic.flush(acc.sums, acc.partial, layout.chunks_per_lane)
+                i = int32(i + 1)
+
+        return add_runs
+
+    add_fine, add_others = runs_adder(ld_global_nc_v4), runs_adder(ld_global_nc_L1_evict_last_v4)
 
     @cuda.jit(device=True, forceinline=True)
     def add_rows(block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size):
         """The rows of one block of the plain form, or of one turn of the gated one."""
-        number = int32(block) * int32(ROWS_PER_BLOCK) + me.row
+        number = int32(int32(block) * int32(ROWS_PER_BLOCK) + me.row)  # in 32 bits, as all that follows
         valid = number < rows
         # The last block's spare lanes work along, and store nothing.
         number = min(number, int32(rows - 1))
@@ -138,31 +167,25 @@ def build(config, constants):
             height, width, start, row_stride = load_level(levels, level)
             own_pitch = uint32(row_stride * pixel_bytes) if height > 1 else uint32(0)
             for k in range(layout.run):
-                ix, fx, iy, fy, attention = parts.sample(run, k, width, height, mine)
+                # Whether a column is in the level is asked below: a line that is not weighs nothing.
+                ix, fx, _ = locate(run.xy[2 * k], width)
+                iy, fy, inside = locate(run.xy[2 * k + 1], height)
+                attention = run.attention[k] if mine and inside else float32(0)
                 top = clamp(iy, 0, max(int32(height - 2), int32(0)))
                 for s in range(layout.sides_per_lane):
-                    column = ix + me.side + int32(s)
-                    w_up, w_down = corner_weights(attention, fx, fy, me.side + int32(s))
-                    if column < 0 or column >= width:
-                        w_up, w_down = float32(0), float32(0)
+                    column = int32(ix + me.side + int32(s))
+                    weight = attention if uint32(column) < uint32(width) else float32(0)  # nor is -1
+                    w_up, w_down = corner_weights(weight, fx, fy, me.side + int32(s))
                     w_up, w_down = weights_inside(iy, w_up, w_down, height)
                     m = k * layout.sides_per_lane + s
                     pixel = start + top * row_stride + clamp(column, 0, width - 1)
                     offset[m] = uint32(pixel) * uint32(pixel_bytes)
                     word_a[m], word_b[m] = arithmetic.pack(w_up, w_down)
 
-            # Go through the runs of all lanes. Not by range, which would count in 64 bits in the gated form.
-            i = int32(0)
-            while i < int32(layout.chunk_lanes):
-                owner = uint32(me.first_lane + i)
-                pitch = shfl_sync_idx_b32(uint32(ALL), own_pitch, owner)
-                for m in range(WORDS):
-                    tile = plane + uint64(shfl_sync_idx_b32(uint32(ALL), offset[m], owner))
-                    up, down = arithmetic.fetch(word_a[m], word_b[m], owner)
-                    add_column(acc, tile, pitch, me, up, down)
-                if layout.run >= 4:
-                    arithmetic.flush(acc.sums, acc.partial, layout.chunks_per_lane)
-                i = int32(i + 1)
+            # Go through the runs of all lanes.
+            if FINE:
+                add_fine(acc, me, plane, own_pitch, offset, word_a, word_b, 0, FINE)
+            add_others(acc, me, plane, own_pitch, offset, word_a, word_b, FINE, layout.chunk_lanes)
             if layout.run < 4:
                 arithmetic.flush(acc.sums, acc.partial, layout.chunks_per_lane)
         parts.write_row(out, row, me, acc)

@@ -139,9 +139,7 @@ def row_parts(config, constants):
     def sample(run, k, width, height, mine):
         x, fx, inside_x = locate(run.xy[2 * k], width)
         y, fy, inside_y = locate(run.xy[2 * k + 1], height)
-        if mine and inside_x and inside_y:
-            return x, fx, y, fy, run.attention[k]
-        return x, float32(0), y, float32(0), float32(0)
+        return x, fx, y, fy, run.attention[k] if mine and inside_x and inside_y else float32(0)
 
     @cuda.jit(device=True, forceinline=True)
     def write_row(out, row, place, sums):
