@@ -257,6 +257,7 @@ def consumer(config, constants):
     new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     encode, decode = (_encode_fp32, _decode_fp32) if WIDE else PACKED[constants.dtype]
+    LINES = arithmetic.add_lines is not None
     new_sums, clear = sum_parts(arithmetic, 1)
     settle, following, row_number = jobs(config, constants)
     add_outside, advance = outside(config, constants), make_advance(config.stages)
@@ -377,12 +378,16 @@ def consumer(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def add_tile(acc, at, place, pitch):
         words = ld_shared_v4(place) if WIDE else ld_shared_v2(place)
-        up, later, down, other_later = decode(words)
+        up, later, down, rest = decode(words)
         first, second = pixel_at(at.first, words[0]), pixel_at(at.second, words[0])
         one, other = ld_shared_v4(first), ld_shared_v4(second)
-        arithmetic.add(acc.sums, acc.partial, 0, one, up, other, later)
-        one, other = ld_shared_v4(shared_at(first, 1, pitch)), ld_shared_v4(shared_at(second, 1, pitch))
-        arithmetic.add(acc.sums, acc.partial, 0, one, down, other, other_later)
+        if not LINES:
+            arithmetic.add(acc.sums, acc.partial, 0, one, up, other, later)
+        below, beside = ld_shared_v4(shared_at(first, 1, pitch)), ld_shared_v4(shared_at(second, 1, pitch))
+        if LINES:
+            arithmetic.add_lines(acc.sums, acc.partial, 0, one, up, other, later, below, down, beside, rest)
+        else:
+            arithmetic.add(acc.sums, acc.partial, 0, below, down, beside, rest)
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, me, at, part, s, r):

@@ -18,6 +18,7 @@ from ...device.half2 import (
     cvt_rn_f16x2_f32,
     dup_hi_b16x2,
     dup_lo_b16x2,
+    fma_rn_bf16x2,
     fma_rn_f16x2,
     mov_b32_f32,
     mov_f32_b32,
@@ -42,6 +43,9 @@ class Arithmetic(NamedTuple):
     add: object
     flush: object  # (sums, partial, chunks): move what is in ``partial`` to the fp32 ``sums``
     store: object  # (address, sums, k): chunk k of the output, rounded to the value type
+    # ``add`` of both lines of a tile at once, (.., one, up, other, later, below, down, beside, rest); None if
+    # that saves nothing
+    add_lines: object = None
 
 
 _low, _high = HALVES["float16"]
@@ -119,6 +123,19 @@ def _add_packed_bf16(sums, partial, k, chunk, weight, other, other_weight):
 
 
 @cuda.jit(device=True, forceinline=True)
+def _add_lines_bf16(sums, partial, k, one, up, other, later, below, down, beside, rest):
+    """Two pixels of a line are added up before, in bf16: half the matrix products, which hold up others."""
+    for i in static_range(0, 4, 2):
+        n = 8 * k + 2 * i
+        sums[n], sums[n + 1], sums[n + 2], sums[n + 3] = mma_m16n8k16_bf16(
+            fma_rn_bf16x2(later, other[i], mul_rn_bf16x2(up, one[i])),
+            fma_rn_bf16x2(later, other[i + 1], mul_rn_bf16x2(up, one[i + 1])),
+            fma_rn_bf16x2(rest, beside[i], mul_rn_bf16x2(down, below[i])),
+            fma_rn_bf16x2(rest, beside[i + 1], mul_rn_bf16x2(down, below[i + 1])),
+            partial[0], partial[1], sums[n], sums[n + 1], sums[n + 2], sums[n + 3])  # fmt: skip
+
+
+@cuda.jit(device=True, forceinline=True)
 def _flush_packed(sums, partial, chunks):
     for i in range(4 * chunks):
         sums[2 * i] += _low(partial[i])
@@ -175,7 +192,8 @@ _add_f16, _store_f16 = _halves(_low, _high, cvt_rn_f16x2_f32)
 _add_bf16, _store_bf16 = _halves(*HALVES["bfloat16"], cvt_rn_bf16x2_f32)
 ARITHMETIC = {
     ("float16", "packed"): Arithmetic(8, 1, *_F16, *_PACKED, _add_packed, _flush_packed, _store_f16),
-    ("bfloat16", "packed"): Arithmetic(8, 1, *_BF16, *_PACKED, _add_packed_bf16, _no_flush, _store_bf16),
+    ("bfloat16", "packed"): Arithmetic(8, 1, *_BF16, *_PACKED, _add_packed_bf16, _no_flush, _store_bf16,
+                                       _add_lines_bf16),
     ("float16", "fp32"): Arithmetic(8, *_FP32, _add_f16, _no_flush, _store_f16),
     ("bfloat16", "fp32"): Arithmetic(8, *_FP32, _add_bf16, _no_flush, _store_bf16),
     ("float32", "fp32"): Arithmetic(4, *_FP32, _add_f32, _no_flush, _store_f32),
