@@ -9,7 +9,7 @@ import pytest
 
 import numba_deform as nd
 from numba_deform.cli import main
-from numba_deform.compiler.build import NotBuilt
+from numba_deform.compiler.build import NotBuilt, assembled
 from numba_deform.compiler.sass import ToolMissing, tool
 from numba_deform.engines.sass import emulate
 
@@ -150,6 +150,30 @@ def test_doubles_are_added_in_shared_memory():
     out = np.zeros(32)
     emulate(kernel, 1, [np.zeros(1), out], block=32)
     assert (out == 496).all()
+
+
+def test_lanes_that_copy_nothing_have_zeros():
+    """cp.async of 16 bytes or of none."""
+    text = """  mov.u32 %a0, room; mad.lo.u32 %a0, %t, 16, %a0;
+  mad.wide.u32 %d3, %t, 16, %d1;
+  setp.lt.u32 %p, %t, 20; selp.b32 %a1, 16, 0, %p;
+  cp.async.cg.shared.global [%a0], [%d3], 16, %a1;
+  cp.async.wait_all; bar.sync 0;
+  ld.shared.u32 %a2, [%a0+12];
+  mad.wide.u32 %d3, %t, 4, %d2; st.global.u32 [%d3], %a2;"""
+    kernel = nd.from_ptx(ptx_of(text, ".reg .pred %p;", ".shared .align 16 .b8 room[512];"))["kernel"]
+    data, out = np.arange(1, 129, dtype=np.uint32), np.full(32, 9, np.uint32)
+    emulate(kernel, 1, [data, out], block=32)
+    assert (out == np.where(np.arange(32) < 20, 4 * np.arange(1, 33), 0)).all()
+
+
+def test_machine_code_that_comes_with_a_kernel():
+    """It is taken as it is, whatever the text would become."""
+    text = ptx_of("  add.u32 %t, %t, 7; mad.wide.u32 %d3, %t, 4, %d2; st.global.u32 [%d3+-28], %t;")
+    kernel, out = nd.from_ptx(text)["kernel"], np.zeros(32, np.uint32)
+    kernel.cubin = assembled(text.replace("st.global.u32 [%d3+-28], %t", "st.global.u32 [%d3+-28], 5"))
+    emulate(kernel, 1, [np.zeros(1), out], block=32)
+    assert (out == 5).all()
 
 
 def test_the_last_half_word_of_a_constant():

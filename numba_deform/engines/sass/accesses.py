@@ -136,8 +136,8 @@ def _swap(before, expected, new):
 
 
 def copy(one):
-    """cp.async. With ZFILL the lowest bits of an address say how many bytes at the end are zeros instead, and
-    lanes whose predicate does not hold have nothing but zeros."""
+    """cp.async. Lanes whose predicate does not hold, if there is one, have zeros alone; with ZFILL the lowest
+    bits of an address say how many bytes at the end are zeros instead."""
     size = width(one)
 
     def run(w, to, source, wanted):
@@ -145,7 +145,7 @@ def copy(one):
         if not lanes.any():
             return
         fills = "ZFILL" in one.words
-        words, reading = np.zeros((32, size // 4), U32), lanes & wanted if fills else lanes
+        words, reading = np.zeros((32, size // 4), U32), lanes & wanted if len(one.operands) > 2 else lanes
         if reading.any():
             starts = source & ~U64(size - 1) if fills else source
             words[reading] = w.block.access(one, w, "global", starts, reading, size, "copy")
