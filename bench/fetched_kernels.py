@@ -4,8 +4,8 @@ cuda-samples, compiled by nvcc. As in ``other_kernels.py``: ``KERNELS``, ``CASES
     python bench/predicted_others.py prepare --mirrors FOLDER     # PTX and machine code into PREPARED
 
 The machine code there is what is predicted and what is measured; no source, compiler or network is needed for
-either. Grids and blocks are those of the sample's own host code, and sizes fill a GPU; where the sample's grid
-does not, it is 8 blocks an SM (``MANY``)."""
+either. Blocks are those of the samples' own host code; so are grids, but where they do not fill a GPU: then it
+is mostly ``MANY``."""
 
 import functools
 import math
@@ -82,6 +82,8 @@ def code(name):
     """A kernel that was prepared: of PTX, with its machine code."""
     (kernel,) = nd.from_ptx(PREPARED / f"{name}.ptx").values()
     kernel.cubin = (PREPARED / f"{name}.cubin").read_bytes()
+    told = re.match(r"// dynamic shared memory: (\d+)", kernel.text)
+    kernel.dynamic = int(told[1]) if told else 0
     made = SimpleNamespace(cubin=kernel.cubin, entry=kernel.entry.name, cooperative=False)
     kernel.compile = lambda architecture: made
     return kernel
@@ -90,7 +92,9 @@ def code(name):
 def launch(name, grid, block, args, expected, shared=0, initial=(), **more):
     """A Launch; ``expected`` and ``initial`` are of arguments by their numbers."""
     kernel = code(name)
-    kernel.block, kernel.shared_bytes = block if isinstance(block, tuple) else (block,), shared
+    kernel.block = block if isinstance(block, tuple) else (block,)
+    kernel.shared_bytes = shared or kernel.dynamic
+    args = [*args, *[0] * (len(kernel.parameters) - len(args))]  # Triton's, for memory that it does not need
     outs, begin = ({kernel.parameters[n]: x for n, x in dict(of).items()} for of in (expected, initial))
     return nd.Launch(kernel, grid, args, outs, initial=begin, **more)
 
@@ -587,11 +591,11 @@ def wavelets(name, n):
 def bodies(name, n, block):
     x, v, step = numbers(n, 4), numbers(n, 4, seed=2), 0.01
     x[:, 3] = 1 + np.abs(x[:, 3])
-    pulls = np.zeros((n, 3))
-    for first in range(0, n, 256):
-        apart = x[None, :, :3] - x[first : first + 256, None, :3].astype(float)
-        pull = x[None, :, 3] / ((apart**2).sum(2) + 0.01) ** 1.5
-        pulls[first : first + 256] = np.einsum("ij,ijk->ik", pull, apart)
+    pulls, wide = np.zeros((n, 3)), x.astype(float)
+    for some in (slice(first, first + 256) for first in range(0, n, 256)):
+        squares = sum((wide[None, :, k] - wide[some, None, k]) ** 2 for k in range(3)) + 0.01
+        pull = wide[:, 3] / (squares * np.sqrt(squares))
+        pulls[some] = pull @ wide[:, :3] - pull.sum(1)[:, None] * wide[some, :3]
     speed, place = v.astype(float), x.astype(float)
     speed[:, :3] += pulls * step
     place[:, :3] += speed[:, :3] * step

@@ -1,10 +1,11 @@
 """Predicted times of kernels that the model was not made with, beside measured ones: of our own writing
-(``other_kernels.py``), and others' by their own source (``fetched_kernels.py``).
+(``other_kernels.py``), of cuda-samples (``fetched_kernels.py``) and of Triton's tutorials
+(``tutorial_kernels.py``) by their own source, and of the corpus (``corpus_kernels.py``).
 
-    python bench/predicted_others.py prepare --mirrors FOLDER    # fetch and compile the others', without a GPU
-    python bench/predicted_others.py predict                     # without a GPU, rows that are not there
-    python bench/predicted_others.py measure fetched --out FILE  # on a GPU: all of them, within --limit seconds
-    python bench/predicted_others.py --table                     # the tables of bench/PREDICTED.md
+    python bench/predicted_others.py prepare --mirrors FOLDER      # fetch and compile sources, without a GPU
+    python bench/predicted_others.py predict                       # without a GPU, rows that are not there
+    python bench/predicted_others.py measure SET .. --out FILE     # on a GPU, all within --limit seconds
+    python bench/predicted_others.py --table                       # the tables of bench/PREDICTED.md
 
 ``measure`` compares each kernel's results and times it in a child process, which may hang or crash; FILE is
 written after each, and rows for which no time was left say so. ``--table`` joins the predictions with the files
@@ -21,8 +22,10 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import corpus_kernels
 import fetched_kernels
 import other_kernels
+import tutorial_kernels
 
 from numba_deform.engines.sass import ONE_SM, Failed, Stuck, emulate
 from numba_deform.engines.sass.units import H100, HOPPER
@@ -32,12 +35,11 @@ from numba_deform.measure.worker import Worker
 
 RESULTS = Path(__file__).resolve().parent / "results"
 RESULT = RESULTS / "others_predicted.json"
-SETS = {"own": other_kernels, "fetched": fetched_kernels}
-KERNELS = other_kernels.KERNELS | fetched_kernels.KERNELS
-CASES = other_kernels.CASES + fetched_kernels.CASES
-# What ``measure`` wrote, where it has run.
-MEASURED = {("H100", "own"): "others_h100.json", ("H200", "own"): "others_h200.json",
-            ("H200", "fetched"): "others_fetched_h200.json"}  # fmt: skip
+SETS = {"own": other_kernels, "samples": fetched_kernels, "tutorials": tutorial_kernels,
+        "corpus": corpus_kernels}  # fmt: skip
+KERNELS = {name: make for kernels in SETS.values() for name, make in kernels.KERNELS.items()}
+CASES = [case for kernels in SETS.values() for case in kernels.CASES]
+MEASURED = ("H100", "others_h100.json"), ("H200", "others_h200.json"), ("H200", "others_fetched_h200.json")
 GPUS = {"H100": H100, "H200": HOPPER}
 # Medians of 20 on an H100 80GB HBM3, 2026-11-26, of kernels that others wrote and described.
 TIMES = {("saxpy", 16 << 20, 1056): 76.2, ("saxpy", 16 << 20, 132): 251.5, ("transpose", 4096, 0): 101.7,
@@ -65,6 +67,10 @@ def predicted(case):
 
 def key_of(row):
     return row["kernel"], *row["size"]
+
+
+def set_of(row):
+    return next(name for name, kernels in SETS.items() if row["kernel"] in kernels.KERNELS)
 
 
 def run_predictions(cases, processes):
@@ -111,10 +117,11 @@ def joined():
     """[(gpu, source, key, measured us, predicted us, what binds)]"""
     told = {key_of(row): row for row in json.loads(RESULT.read_text())["rows"]}
     found = [("H100", "others", key, us, told[key]["H100"]) for key, us in TIMES.items() if key in told]
-    for (gpu, source), file in MEASURED.items():
+    for gpu, file in MEASURED:
         rows = json.loads((RESULTS / file).read_text())["rows"] if (RESULTS / file).exists() else []
-        found += [(gpu, source, key_of(row), 1e3 * row["median_ms"], told[key_of(row)][gpu]) for row in rows
-                  if "median_ms" in row and key_of(row) in told]  # fmt: skip
+        rows = [row for row in rows if "median_ms" in row and key_of(row) in told]
+        found += [(gpu, set_of(row), key_of(row), 1e3 * row["median_ms"], told[key_of(row)][gpu])
+                  for row in rows]  # fmt: skip
     return [(*one[:4], one[4]["predicted_us"], one[4]["binds"]) for one in found]
 
 
@@ -146,7 +153,9 @@ def main():
     if options.table:
         return print(table())
     if options.mode == "prepare":
-        return fetched_kernels.prepare(options.mirrors)
+        for name in options.sets or ("samples", "tutorials"):
+            SETS[name].prepare(options.mirrors)
+        return
     if options.mode == "predict":
         return run_predictions(cases, options.processes)
     if options.mode == "measure":
