@@ -235,7 +235,7 @@ CASES = [(name, size) for name, sizes in {
     "add_kernel": [(16 * M,)], "_dropout": [(16 * M,)], "_seeded_dropout": [(4 * M,)],
     "asin_kernel": [(4 * M,)], "softmax_kernel": [(4096, 528)], "_layer_norm_fwd_fused": [(2112,)],
     "_layer_norm_bwd_dx_fused": [(2112,)], "_layer_norm_bwd_dwdb": [(33792,)],
-    "matmul_kernel": [(2048,), (4096,)], "matmul_kernel_persistent": [(4096,)],
+    "matmul_kernel": [(4096,)], "matmul_kernel_persistent": [(2048,)],
     "_attn_fwd": [(64, 1024)], "_attn_bwd_preprocess": [(128, 1024)], "_attn_bwd": [(32, 1024)],
 }.items() for size in sizes]  # fmt: skip
 SMALL = {name: (2048,) for name in ("add_kernel", "_dropout", "_seeded_dropout", "asin_kernel")} | {
