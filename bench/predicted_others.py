@@ -143,7 +143,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mode", nargs="?", choices=("prepare", "predict", "measure"))
     parser.add_argument("sets", nargs="*", help=f"of {', '.join(SETS)}; else all")
-    parser.add_argument("--mirrors", help="folder of bare repositories, or where to put them")
+    parser.add_argument("--mirrors", type=Path, default=Path("mirrors"), help="of bare repositories")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--out", default="others.json")
     parser.add_argument("--limit", type=float, default=300, help="seconds, of measure")
@@ -154,7 +154,7 @@ def main():
         return print(table())
     if options.mode == "prepare":
         for name in options.sets or ("samples", "tutorials"):
-            SETS[name].prepare(options.mirrors)
+            SETS[name].prepare(options.mirrors.resolve())
         return
     if options.mode == "predict":
         return run_predictions(cases, options.processes)
