@@ -1,8 +1,11 @@
-"""Predicted times of kernels that the model was not made with (``other_kernels.py``), beside measured ones.
+"""Predicted times of kernels that the model was not made with, beside measured ones: of our own writing
+(``other_kernels.py``), of cuda-samples (``fetched_kernels.py``) and of Triton's tutorials
+(``tutorial_kernels.py``) by their own source, and of the corpus (``corpus_kernels.py``).
 
-    python bench/predicted_others.py predict                 # without a GPU, rows that are not there
-    python bench/predicted_others.py measure --out FILE      # on a GPU: all of them, within --limit seconds
-    python bench/predicted_others.py --table                 # the tables of bench/PREDICTED.md
+    python bench/predicted_others.py prepare --mirrors FOLDER      # fetch and compile sources, without a GPU
+    python bench/predicted_others.py predict                       # without a GPU, rows that are not there
+    python bench/predicted_others.py measure SET .. --out FILE     # on a GPU, all within --limit seconds
+    python bench/predicted_others.py --table                       # the tables of bench/PREDICTED.md
 
 ``measure`` compares each kernel's results and times it in a child process, which may hang or crash; FILE is
 written after each, and rows for which no time was left say so. ``--table`` joins the predictions with the files
@@ -19,9 +22,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from other_kernels import CASES, KERNELS
+import corpus_kernels
+import fetched_kernels
+import other_kernels
+import tutorial_kernels
 
-from numba_deform.engines.sass import ONE_SM, emulate
+from numba_deform.engines.sass import ONE_SM, Failed, Stuck, emulate
 from numba_deform.engines.sass.units import H100, HOPPER
 from numba_deform.measure import record
 from numba_deform.measure.predict import predict
@@ -29,7 +35,11 @@ from numba_deform.measure.worker import Worker
 
 RESULTS = Path(__file__).resolve().parent / "results"
 RESULT = RESULTS / "others_predicted.json"
-MEASURED = {"H100": "others_h100.json", "H200": "others_h200.json"}  # what ``measure`` wrote, where it has run
+SETS = {"own": other_kernels, "samples": fetched_kernels, "tutorials": tutorial_kernels,
+        "corpus": corpus_kernels}  # fmt: skip
+KERNELS = {name: make for kernels in SETS.values() for name, make in kernels.KERNELS.items()}
+CASES = [case for kernels in SETS.values() for case in kernels.CASES]
+MEASURED = ("H100", "others_h100.json"), ("H200", "others_h200.json"), ("H200", "others_fetched_h200.json")
 GPUS = {"H100": H100, "H200": HOPPER}
 # Medians of 20 on an H100 80GB HBM3, 2026-11-26, of kernels that others wrote and described.
 TIMES = {("saxpy", 16 << 20, 1056): 76.2, ("saxpy", 16 << 20, 132): 251.5, ("transpose", 4096, 0): 101.7,
@@ -40,10 +50,13 @@ TIMES = {("saxpy", 16 << 20, 1056): 76.2, ("saxpy", 16 << 20, 132): 251.5, ("tra
 
 
 def predicted(case):
-    """{what is known of one case on each of GPUS}"""
+    """{what is known of one case on each of GPUS}, or why nothing is"""
     name, size = case
     started, launch, told = time.perf_counter(), KERNELS[name](*size), {}
-    run = emulate(launch, only=ONE_SM, traced=True)
+    try:
+        run = emulate(launch, only=ONE_SM, traced=True)
+    except (Failed, Stuck) as error:
+        return {"kernel": name, "size": list(size), "error_text": str(error)[:300]}
     kept = pickle.dumps(run.traces)  # playing them uses them up
     for gpu, constants in GPUS.items():
         found = predict(dataclasses.replace(run, traces=pickle.loads(kept)), constants)
@@ -56,13 +69,20 @@ def key_of(row):
     return row["kernel"], *row["size"]
 
 
-def run_predictions(processes):
+def set_of(row):
+    return next(name for name, kernels in SETS.items() if row["kernel"] in kernels.KERNELS)
+
+
+def run_predictions(cases, processes):
     rows = json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
     there = {key_of(row) for row in rows}
-    wanted = [case for case in CASES if (case[0], *case[1]) not in there]
+    wanted = [case for case in cases if (case[0], *case[1]) not in there]
     wanted.sort(key=lambda case: (case[0], *case[1]) not in TIMES)
     with ProcessPoolExecutor(processes) as pool:
         for row in pool.map(predicted, wanted):
+            if "error_text" in row:
+                print(*key_of(row), row["error_text"], flush=True)
+                continue
             rows.append(row)
             times = [f"{gpu} {row[gpu]['predicted_us']:.1f}" for gpu in GPUS]
             print(*key_of(row), *times, row["seconds"], flush=True)
@@ -80,12 +100,12 @@ def timed(task):
     return time_one(gpu, launch, 20)
 
 
-def measure(out, limit):
+def measure(cases, out, limit):
     from numba_deform.engines.gpu.device import find_gpu
 
     gpu, rows, started = find_gpu(), [], time.monotonic()
     with Worker("predicted_others:timed", 40.0) as worker:
-        for name, size in CASES:
+        for name, size in cases:
             row = {"kernel": name, "size": list(size)}
             left = limit - (time.monotonic() - started)
             rows.append(row | (worker.call(row) if left > 0 else {"error_text": "no time was left"}))
@@ -97,10 +117,11 @@ def joined():
     """[(gpu, source, key, measured us, predicted us, what binds)]"""
     told = {key_of(row): row for row in json.loads(RESULT.read_text())["rows"]}
     found = [("H100", "others", key, us, told[key]["H100"]) for key, us in TIMES.items() if key in told]
-    for gpu, file in MEASURED.items():
+    for gpu, file in MEASURED:
         rows = json.loads((RESULTS / file).read_text())["rows"] if (RESULTS / file).exists() else []
-        found += [(gpu, "own", key_of(row), 1e3 * row["median_ms"], told[key_of(row)][gpu]) for row in rows
-                  if "median_ms" in row and key_of(row) in told]  # fmt: skip
+        rows = [row for row in rows if "median_ms" in row and key_of(row) in told]
+        found += [(gpu, set_of(row), key_of(row), 1e3 * row["median_ms"], told[key_of(row)][gpu])
+                  for row in rows]  # fmt: skip
     return [(*one[:4], one[4]["predicted_us"], one[4]["binds"]) for one in found]
 
 
@@ -120,19 +141,26 @@ def table():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("mode", nargs="?", choices=("predict", "measure"))
+    parser.add_argument("mode", nargs="?", choices=("prepare", "predict", "measure"))
+    parser.add_argument("sets", nargs="*", help=f"of {', '.join(SETS)}; else all")
+    parser.add_argument("--mirrors", type=Path, default=Path("mirrors"), help="of bare repositories")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--out", default="others.json")
     parser.add_argument("--limit", type=float, default=300, help="seconds, of measure")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
+    cases = [case for name in options.sets or SETS for case in SETS[name].CASES]
     if options.table:
         return print(table())
+    if options.mode == "prepare":
+        for name in options.sets or ("samples", "tutorials"):
+            SETS[name].prepare(options.mirrors.resolve())
+        return
     if options.mode == "predict":
-        return run_predictions(options.processes)
+        return run_predictions(cases, options.processes)
     if options.mode == "measure":
-        return measure(options.out, options.limit)
-    parser.error("predict, measure or --table")
+        return measure(cases, options.out, options.limit)
+    parser.error("prepare, predict, measure or --table")
 
 
 if __name__ == "__main__":

@@ -327,7 +327,7 @@ def of_corpus(program):
         assert program.wrong(program.run()) == 0, "the CPU engine leaves another result"
 
     name = f"{program.folder}/{program.topic}/{program.name}"
-    return Program(name, lambda resident: grown(make()), judge)
+    return Program(name, lambda resident, copies=None: grown(make(), copies), judge)
 
 
 def pieces(array, right):

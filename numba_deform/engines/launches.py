@@ -29,9 +29,9 @@ class Launchable:
     """What a launch asks of a kernel that is no ``compiler.Kernel``, and what it has where it says nothing.
     ``plain`` is its Python function on the CPU engine. ``held`` are (name, value, array) of the arrays that its
     names hold, ``unset`` (start, stop) of bytes that hold garbage, ``language`` is what cures are to speak;
-    ``by_bytes``: whether a Report says which bytes were ``touched``."""
+    ``by_bytes``: whether a Report says which bytes were ``touched``; ``cubin``: machine code to take."""
 
-    signature = shared = cluster = None
+    signature = shared = cluster = cubin = None
     threads = min_blocks = max_registers = shared_bytes = 0
     whole_program = is_empty = False
     block, held, unset, language, by_bytes = (), (), (), "", False

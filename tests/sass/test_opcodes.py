@@ -63,6 +63,8 @@ LANES = np.arange(32, dtype=U32)
     ("BREV R0, R1", dict(R1=LANES << U32(27)), 0, U32([int(f"{i:05b}"[::-1], 2) for i in range(32)])),
     ("LDC R0, c[0x0][0x210]", {}, 0, 0 * LANES + 0x55),
     ("FADD R0, |R1|, -1", dict(R1=-LANES.astype(F32)), 0, LANES.astype(F32) - 1),
+    ("FMUL.D2 R0, R1, R2", dict(R1=F32(LANES), R2=F32(LANES)), 0, F32(LANES * LANES) / 2),
+    ("FMUL.M4 R0, R1, -3", dict(R1=F32(LANES)), 0, F32(LANES) * -12),
     ("F2I.TRUNC.NTZ R0, R1", dict(R1=-LANES.astype(F32) * F32(1.5)), 0, np.trunc(LANES * -1.5)),
     ("I2FP.F32.S32 R0, R1", dict(R1=LANES - U32(9)), 0, LANES.astype(F32) - 9),
     ("SHFL.BFLY PT, R0, R1, 0x1, 0x1f", dict(R1=LANES), 0, LANES ^ 1),
@@ -74,6 +76,11 @@ def test_a_register(text, given, register, expected):
     got = do(text, **given).r[register]
     words = expected.view(U32) if expected.dtype == F32 else expected.astype(np.int64).astype(U32)
     assert got.tolist() == words.tolist()
+
+
+def test_predicates_from_a_byte_of_a_register():
+    w = do("R2P PR, R1.B1, 0x5", R1=LANES << U32(8), P1=LANES < 9)
+    assert (w.p[0] == LANES % 2).all() and (w.p[2] == LANES // 4 % 2).all() and (w.p[1] == (LANES < 9)).all()
 
 
 def test_carries_borrow():

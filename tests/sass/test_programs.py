@@ -9,7 +9,7 @@ import pytest
 
 import numba_deform as nd
 from numba_deform.cli import main
-from numba_deform.compiler.build import NotBuilt
+from numba_deform.compiler.build import NotBuilt, assembled
 from numba_deform.compiler.sass import ToolMissing, tool
 from numba_deform.engines.sass import emulate
 
@@ -90,6 +90,106 @@ def test_parameters_and_variables_of_a_module():
     assert (out == 400 - 7 + 250 + 1 + np.arange(32) % 2 + 1000 * (5 + 32)).all()
     with pytest.raises(ValueError, match="pair takes 8 bytes, and 4 were given"):
         emulate(kernel, 1, [out, pair[:4], 0, 0], block=32)
+
+
+def ptx_of(body, registers="", before=""):
+    """A kernel of 32 lanes: %d1 and %d2 are where words of ``data`` and of ``out`` begin, %t is the lane."""
+    return f""".version 8.0
+.target sm_90a
+.address_size 64
+{before}
+.visible .entry kernel(.param .u64 data, .param .u64 out)
+{{
+  .reg .b32 %t, %a<4>, %c<4>; .reg .b64 %d<4>; .reg .b16 %h; {registers}
+  mov.u32 %t, %tid.x;
+  ld.param.u64 %d1, [data];
+  ld.param.u64 %d2, [out];
+{body}
+  ret;
+}}
+"""
+
+
+MMA = """  mad.wide.u32 %d3, %t, 12, %d1;
+  ld.global.u32 %a0, [%d3]; ld.global.u32 %a1, [%d3+4]; ld.global.u32 %a2, [%d3+8];
+  mov.b32 %c0, 0; mov.b32 %c1, 0; mov.b32 %c2, 0; mov.b32 %c3, 0;
+  mma.sync.aligned.{form} {{{words}}}, {{%a0, %a1}}, {{%a2}}, {{{words}}};
+  mad.wide.u32 %d3, %t, 16, %d2;
+  st.global.v4.b32 [%d3], {{{words}}};"""
+
+
+@pytest.mark.parametrize("form", ["m16n8k16.row.col.s32.u8.u8.s32", "m16n8k16.row.col.s32.s8.u8.s32",
+                                  "m16n8k4.row.col.f32.tf32.tf32.f32"])  # fmt: skip
+def test_small_products(form):
+    """Of half the depth that the others have: as the CPU engine has them."""
+    is_whole, dice = ".s32" in form, np.random.default_rng(1)
+    data = dice.integers(0, 1 << 32, (32, 3), np.uint32) if is_whole else dice.random((32, 3), np.float32)
+    words, found = "%c0, %c1, %c2, %c3", []
+    if not is_whole:
+        words = words.replace("c", "f")
+    text = MMA.format(form=form, words=words).replace("mov.b32 %c", "mov.b32 %c" if is_whole else "mov.b32 %f")
+    kernel = nd.from_ptx(ptx_of(text, ".reg .f32 %f<4>;"))["kernel"]
+    for run in emulate, nd.simulate:
+        out = np.full((32, 4), 99, np.int32 if is_whole else np.float32)
+        run(kernel, 1, args=[data, out], block=32)
+        found.append(out)
+    assert (found[0] == found[1]).all() and len(np.unique(found[0])) > 90
+
+
+def test_doubles_are_added_in_shared_memory():
+    """By a loop of ATOMS.CAST.SPIN.64, which says whether it has swapped."""
+    text = """  mov.f64 %f1, 0d0000000000000000; cvt.rn.f64.u32 %f2, %t;
+  st.shared.f64 [sum], %f1;
+  bar.sync 0;
+  red.shared.add.f64 [sum], %f2;
+  bar.sync 0;
+  ld.shared.f64 %f1, [sum];
+  mad.wide.u32 %d3, %t, 8, %d2;
+  st.global.f64 [%d3], %f1;"""
+    kernel = nd.from_ptx(ptx_of(text, ".reg .f64 %f<3>;", ".shared .align 8 .f64 sum;"))["kernel"]
+    out = np.zeros(32)
+    emulate(kernel, 1, [np.zeros(1), out], block=32)
+    assert (out == 496).all()
+
+
+def test_lanes_that_copy_nothing_have_zeros():
+    """cp.async of 16 bytes or of none."""
+    text = """  mov.u32 %a0, room; mad.lo.u32 %a0, %t, 16, %a0;
+  mad.wide.u32 %d3, %t, 16, %d1;
+  setp.lt.u32 %p, %t, 20; selp.b32 %a1, 16, 0, %p;
+  cp.async.cg.shared.global [%a0], [%d3], 16, %a1;
+  cp.async.wait_all; bar.sync 0;
+  ld.shared.u32 %a2, [%a0+12];
+  mad.wide.u32 %d3, %t, 4, %d2; st.global.u32 [%d3], %a2;"""
+    kernel = nd.from_ptx(ptx_of(text, ".reg .pred %p;", ".shared .align 16 .b8 room[512];"))["kernel"]
+    data, out = np.arange(1, 129, dtype=np.uint32), np.full(32, 9, np.uint32)
+    emulate(kernel, 1, [data, out], block=32)
+    assert (out == np.where(np.arange(32) < 20, 4 * np.arange(1, 33), 0)).all()
+
+
+def test_machine_code_that_comes_with_a_kernel():
+    """It is taken as it is, whatever the text would become."""
+    text = ptx_of("  add.u32 %t, %t, 7; mad.wide.u32 %d3, %t, 4, %d2; st.global.u32 [%d3+-28], %t;")
+    kernel, out = nd.from_ptx(text)["kernel"], np.zeros(32, np.uint32)
+    kernel.cubin = assembled(text.replace("st.global.u32 [%d3+-28], %t", "st.global.u32 [%d3+-28], 5"))
+    emulate(kernel, 1, [np.zeros(1), out], block=32)
+    assert (out == 5).all()
+
+
+def test_the_last_half_word_of_a_constant():
+    text = """  mad.wide.u32 %d3, %t, 4, %d1;
+  ld.global.u32 %a0, [%d3];
+  mul.wide.u32 %d3, %a0, 2;
+  mov.u64 %d1, table;
+  add.u64 %d3, %d1, %d3;
+  ld.const.u16 %h, [%d3];
+  mad.wide.u32 %d3, %t, 4, %d2;
+  cvt.u32.u16 %a1, %h;
+  st.global.u32 [%d3], %a1;"""
+    kernel = nd.from_ptx(ptx_of(text, "", ".const .align 2 .u16 table[3] = {5, 6, 7};"))["kernel"]
+    data, out = np.arange(32, dtype=np.uint32) % 3, np.zeros(32, np.uint32)
+    emulate(kernel, 1, [data, out], block=32)
+    assert (out == 5 + data).all()
 
 
 def test_ptx_that_is_not_assembled():

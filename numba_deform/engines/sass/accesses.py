@@ -103,12 +103,12 @@ def change_of(one, kind=None):
 
 
 def atomic(one):
-    """One lane after the other; what was there before goes to a register, if any."""
+    """One lane after the other; what was there before goes to a register, if any; of CAST, if it swaps."""
     size, space, operands = width(one), SPACES[one.stem], list(one.operands)
     at = next(n for n, text in enumerate(operands) if "[" in text)
     k = register(operands[at - 1]) if at and operands[at - 1] != "PT" else None
     registers, count = [register(text) for text in operands[at + 1 :]] or [None], size // 4
-    step = _swap if "CAS" in one.words else change_of(one)
+    step = _swap if one.words & {"CAS", "CAST"} else change_of(one)
 
     def run(w, *given):
         lanes = w.active
@@ -121,8 +121,9 @@ def atomic(one):
         for memory, places, chosen in w.block.resolved(w, space, addresses, numbers):
             theirs = [v[np.isin(numbers, chosen)] for v in values]
             for lane, place, *new in zip(chosen, places, *theirs, strict=True):
-                old[lane] = memory.read(place[None], size)[0]
-                memory.write(place[None], size, np.frombuffer(bytes(step(old[lane], *new)), U32)[None])
+                before = memory.read(place[None], size)[0]
+                memory.write(place[None], size, np.frombuffer(bytes(step(before, *new)), U32)[None])
+                old[lane] = [(before == new[0]).all(), 0][:count] if "CAST" in one.words else before
             w.block.counts.access(one, "atomic", memory.kind, places, mask_of(chosen), size)
         if k is not None:
             w.r[k : k + count, lanes] = old[lanes].T
@@ -135,8 +136,8 @@ def _swap(before, expected, new):
 
 
 def copy(one):
-    """cp.async. With ZFILL the lowest bits of an address say how many bytes at the end are zeros instead, and
-    lanes whose predicate does not hold have nothing but zeros."""
+    """cp.async. Lanes whose predicate does not hold, if there is one, have zeros alone; with ZFILL the lowest
+    bits of an address say how many bytes at the end are zeros instead."""
     size = width(one)
 
     def run(w, to, source, wanted):
@@ -144,7 +145,7 @@ def copy(one):
         if not lanes.any():
             return
         fills = "ZFILL" in one.words
-        words, reading = np.zeros((32, size // 4), U32), lanes & wanted if fills else lanes
+        words, reading = np.zeros((32, size // 4), U32), lanes & wanted if len(one.operands) > 2 else lanes
         if reading.any():
             starts = source & ~U64(size - 1) if fills else source
             words[reading] = w.block.access(one, w, "global", starts, reading, size, "copy")
@@ -160,4 +161,4 @@ row("LDG|LDS|LDL|LD", "", "*t@p?", load, f"{HINTS} U8 S8 U16 S16 64 128")
 row("STG|STS|STL|ST", "", "*@t", store, f"{HINTS} U8 U16 64 128")
 row("LDGSTS", "", "*@@p?", copy, f"{HINTS} BYPASS ACCESS 64 128 ZFILL")
 for _names, _ins in (("ATOMG|ATOM", "*tt@tt?"), ("ATOMS", "*t@t?t?"), ("REDG|RED", "*@t")):
-    row(_names, "", _ins, atomic, f"{HINTS} {CHANGE_WORDS} CAS")
+    row(_names, "", _ins, atomic, f"{HINTS} {CHANGE_WORDS} CAS CAST SPIN")

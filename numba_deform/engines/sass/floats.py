@@ -10,7 +10,7 @@ from .table import plain, row
 BF16 = ml_dtypes.bfloat16
 UNORDERED = tuple(name + "U" for name in ORDERS)
 TESTS = {**dict.fromkeys(("NUM", "NAN")), **ORDERS, **dict.fromkeys(UNORDERED)}
-ROUNDINGS, TIE = ("RM", "RP", "RZ", "RN"), U64(1 << 28)
+ROUNDINGS, SCALES, TIE = ("RM", "RP", "RZ", "RN"), ("D2", "D4", "D8", "M2", "M4", "M8"), U64(1 << 28)
 HALFWAY = U64((1 << 29) - 1)
 
 
@@ -57,6 +57,13 @@ def add(a, b, mode):
 
 def multiply(a, b, mode):
     return a * b if mode == "RN" else to_single(a.astype(F64) * b, mode)
+
+
+def scaled(one):
+    """FMUL.D2, M4: a part of the product, or so often it."""
+    word = word_of(one, SCALES, "M1")
+    scale = F32(int(word[1])) if word[0] == "M" else F32(1 / int(word[1]))
+    return rounded(lambda a, b, mode: multiply(a * scale, b, mode))(one)
 
 
 def least(a, b, p):
@@ -260,7 +267,7 @@ def _split(x):
 
 ROUNDED, HALF_WORDS = "FTZ RN RM RP RZ SAT", "FTZ F32 MMA BF16_V2 RELU SAT BF16"
 row("FADD", "r", "ff", rounded(add), ROUNDED)
-row("FMUL", "r", "ff", rounded(multiply), ROUNDED)
+row("FMUL", "r", "ff", scaled, " ".join((ROUNDED, *SCALES)))
 row("FFMA", "r", "fff", rounded(fused), ROUNDED)
 row("FMNMX", "r", "ffp", plain(least), "FTZ")
 row("FSETP", "pp", "ffp", compare, " ".join((*TESTS, *JOINS, "FTZ")))

@@ -106,7 +106,8 @@ def listing(kernel, architecture=ARCHITECTURE):
     Raises what ``inspect_kernel`` raises, NotBuilt for PTX that the assembler refuses."""
     if not isinstance(kernel, Kernel):
         tool("nvdisasm"), tool("cuobjdump")
-        return read(*disassembled(_cubin(kernel.text, architecture), *OPTIONS), kernel.entry.name)
+        cubin = kernel.cubin or _cubin(kernel.text, architecture)
+        return read(*disassembled(cubin, *OPTIONS), kernel.entry.name)
     lined = kernel.with_lines()
     return read(*cached("lines", lined, architecture, functools.partial(_disassembled, lined, architecture)))
 

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from ..cpu.async_units.warp_mma import FORMS, multiply_words
+from ..cpu.async_units.warp_mma import form_of, has_form, multiply_words
 from ..cpu.async_units.wgmma_matrices import A_PLACES, ROWS, addresses, from_memory, sum_places
 from ..cpu.async_units.wgmma_matrices import FORMS as PRODUCTS
 from .accesses import register, words_of
@@ -15,8 +15,8 @@ from .table import row
 
 LANES = np.arange(32)
 ALL = np.ones(32, bool)
-SHAPES = {"16816": 2, "1688": 2, "16832": 1}
-TYPES = {"S8": "s8", "U8": "u8", "E4M3": "e4m3", "E5M2": "e5m2"}
+DEPTHS = {"1684": 4, "1688": 8, "16816": 16, "16832": 32}
+KINDS = "S8", "U8", "E4M3", "E5M2", "TF32", "BF16"
 
 
 def fragments(w, text, count):
@@ -25,20 +25,18 @@ def fragments(w, text, count):
 
 def multiply(one):
     """mma of m16n8: D = A B + C."""
-    shape = next((word for word in SHAPES if word in one.words), None)
-    kinds = [TYPES[word] for word in one.opcode.split(".") if word in TYPES]
-    wide = next((word for word in ("TF32", "BF16") if word in one.words), "F16")
-    kind = "_".join(dict.fromkeys(kinds)) or wide.lower()
-    if shape is None or kind not in FORMS or not one.words & {"F32", "S8", "U8"}:
+    depth = next((n for word, n in DEPTHS.items() if word in one.words), 0)
+    kinds = [word.lower() for word in one.opcode.split(".") if word in KINDS] or ["f16"]
+    total = "s32" if one.stem == "IMMA" else "f32"
+    form, k = (16, depth, (total, kinds[0], kinds[-1], total)), register(one.operands[0])
+    if not has_form(*form) or k is None or total == "f32" and "F32" not in one.words:
         raise Unknown(one.opcode)
-    k, counts = register(one.operands[0]), [rows.shape[1] for rows, _ in FORMS[kind].places]
-    if shape == "1688" and kind != "tf32" or k is None:
-        raise Unknown(one.opcode)
+    counts = [rows.shape[1] for rows, _ in form_of(*form).places]
 
     def run(w, *_):
         if w.active.any():
             words = [fragments(w, *given) for given in zip(one.operands[1:], counts, strict=True)]
-            w.r[k : k + 4] = multiply_words(kind, np.concatenate(words, 1)).T
+            w.r[k : k + 4] = multiply_words(form, np.concatenate(words, 1)).T
 
     return run
 
@@ -116,7 +114,7 @@ def _rows(w, one, address, count):
     return w.block.shared, places
 
 
-row("HMMA|IMMA|QMMA", "", "*tttt", multiply, "16816 1688 16832 F32 BF16 TF32 S8 U8 E4M3 E5M2")
+row("HMMA|IMMA|QMMA", "", "*tttt", multiply, "16816 1688 1684 16832 F32 BF16 TF32 S8 U8 E4M3 E5M2")
 row("HGMMA", "", "*tttt?t?t?", warpgroup_multiply, "64x32x16 64x64x16 64x128x16 64x256x16 F32 BF16")
 row("LDSM.16.M88|LDSM.16.MT88", "", "*t@", load_matrices, "2 4")
 row("STSM.16.M88|STSM.16.MT88", "", "*@t", store_matrices, "2 4")

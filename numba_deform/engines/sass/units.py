@@ -31,7 +31,7 @@ def products(one):
     """Multiplications with addition that one warp's instruction is on the tensor cores."""
     if m := re.search(r"HGMMA\.64x(\d+)x16", one.opcode):
         return 16 * int(m[1]) * 16
-    return {"16816": 2048, "1688": 1024, "16832": 4096}.get(one.opcode.partition(".")[2].partition(".")[0], 0)
+    return {"1684": 512, "1688": 1024, "16816": 2048, "16832": 4096}.get(f"{one.opcode}.".split(".")[1], 0)
 
 
 def busy(one):
