@@ -25,7 +25,6 @@ from ..device.memory import (
     ld_shared_v2,
     ld_shared_v4,
     shared_at,
-    st_shared_b32,
     st_shared_v2,
     st_shared_v4,
 )
@@ -33,7 +32,7 @@ from ..device.pipeline import first_state, make_advance, release, wait
 from ..device.sync import lane, shfl_sync_idx_b32, warp
 from .parts.accumulate import ALL, ARITHMETIC
 from .parts.row import run_parts, sum_parts
-from .parts.sampling import clamp, corner_weights, load_level, locate
+from .parts.sampling import HALVES, clamp, corner_weights, load_level, locate
 from .problem import ITEMSIZE
 
 # What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
@@ -49,6 +48,8 @@ Column = namedtuple("Column", "base bit")
 # in the level; its size, and the pixels before it in the stage. The columns that are read first and second.
 View = namedtuple("View", "sample mine level scale shift low high box_height box_width offset first second")
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
+UPPER = 0xFFFFF000  # all but a tile's number: shared memory has room for 3632 pixels of 64 bytes
+_low, _high = HALVES["float16"]
 ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
 CORNER_BYTES = 16  # of a window: left, top; width and height of the level
 
@@ -90,10 +91,8 @@ def layout(constants):
 
 
 def sample_words(constants, arithmetic):
-    """32-bit words of one prepared sample: those that stand together, and those of its tile's number apart."""
-    if arithmetic != "packed":
-        return 4, 0
-    return 2, 1 if constants.dtype == "bfloat16" else 0
+    """32-bit words of one prepared sample: the number of its tile, and what makes its weights."""
+    return 2 if arithmetic == "packed" else 4
 
 
 # How a sample is prepared, and what comes of it: encode(tile, across, attention, fy) -> words, and
@@ -114,7 +113,6 @@ def _decode_fp32(words):
 
 @cuda.jit(device=True, forceinline=True)
 def _encode_f16(tile, across, attention, fy):
-    """The tile's number and how much weighs the second column; the weights of both lines."""
     down = float32(attention * fy)
     lines = cvt_rn_f16x2_f32(float32(attention - down), down)
     return uint32(tile | cvt_rn_f16x2_f32(float32(0), float32(-across))), lines
@@ -130,18 +128,24 @@ def _decode_f16(words):
 
 @cuda.jit(device=True, forceinline=True)
 def _encode_bf16(tile, across, attention, fy):
-    """All four weights: to make them of fewer numbers takes a sixth of all instructions."""
-    down = float32(attention * fy)
-    up = float32(attention - down)
-    later, other_later = float32(up * across), float32(down * across)
-    above = cvt_rn_bf16x2_f32(float32(up - later), later)
-    return above, cvt_rn_bf16x2_f32(float32(down - other_later), other_later)
+    """The weight is cut off to 12 bits, 4 more than it has in the end."""
+    kept = uint32(mov_b32_f32(attention) & uint32(UPPER))
+    return uint32(tile | kept), cvt_rn_f16x2_f32(across, fy)
 
 
 @cuda.jit(device=True, forceinline=True)
 def _decode_bf16(words):
-    above, below = words[0], words[1]
-    return dup_lo_b16x2(above), dup_hi_b16x2(above), dup_lo_b16x2(below), dup_hi_b16x2(below)
+    attention = mov_f32_b32(uint32(words[0] & uint32(UPPER)))
+    across, down = _low(words[1]), float32(attention * _high(words[1]))
+    up = float32(attention - down)
+    later, other_later = float32(up * across), float32(down * across)
+    return _both(float32(up - later)), _both(later), _both(float32(down - other_later)), _both(other_later)
+
+
+@cuda.jit(device=True, forceinline=True)
+def _both(x):
+    """Twice the number, as bf16."""
+    return cvt_rn_bf16x2_f32(x, x)
 
 
 PACKED = {"float16": (_encode_f16, _decode_f16), "bfloat16": (_encode_bf16, _decode_bf16)}
@@ -150,7 +154,7 @@ PACKED = {"float16": (_encode_f16, _decode_f16), "bfloat16": (_encode_bf16, _dec
 def samples_bytes(config, constants):
     """Bytes of the prepared samples of a warp."""
     shape = layout(constants)
-    return 4 * sum(sample_words(constants, config.arithmetic)) * shape.together * shape.rows
+    return 4 * sample_words(constants, config.arithmetic) * shape.together * shape.rows
 
 
 def window_bytes(boxes, constants):
@@ -245,9 +249,8 @@ def consumer(config, constants):
     pitch_of = choice(tuple(width * PIXEL for _, width in boxes))
     # Of an address; the rest comes from a word's upper half, or is the bit of its column.
     ADDRESS = 0x3FFFF & ~(PIXEL if SPLIT else 0)
-    words, apart = sample_words(constants, config.arithmetic)
-    WIDE, APART, ENTRY, META = words == 4, apart > 0, 4 * words, samples_bytes(config, constants)
-    NUMBERS = ENTRY * TOGETHER * ROWS  # where the tiles' numbers start, if they stand apart
+    words = sample_words(constants, config.arithmetic)
+    WIDE, ENTRY, META = words == 4, 4 * words, samples_bytes(config, constants)
     slots = 32 // words  # prepared samples that shared memory takes or gives at once
     # Owners with the same order of rows; rows that are written at once.
     ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
@@ -338,24 +341,12 @@ def consumer(config, constants):
         return shared_at(samples, int32((e * OWNERS + owner) * ROWS) + swizzled, ENTRY)
 
     @cuda.jit(device=True, forceinline=True)
-    def number_place(samples, s, row):
-        """Where the number of the tile of a row's sample s stands, if it does apart: those of two samples are
-        read at once, and rows that are written at once, all even or all odd, reach other banks."""
-        pair = s // 2
-        turned = row ^ (pair // 2 & 1)
-        return shared_at(samples, int32((pair * ROWS + turned) * 2 + s % 2), 4) + uint32(NUMBERS)
-
-    @cuda.jit(device=True, forceinline=True)
-    def put(samples, owner, e, row, here, nowhere, tile, words):
-        """Sample e of lane ``owner``, which weighs nothing, at tile ``nowhere``, if it is not ``here``."""
-        place, zero = entry(samples, owner, e, row), uint32(0)
-        number = (tile if APART else words[0]) if here else uint32(nowhere)
+    def put(place, here, nowhere, words):
+        """One prepared sample, that weighs nothing, at tile ``nowhere``, if it is not ``here``."""
+        zero, number = uint32(0), words[0] if here else uint32(nowhere)
         if WIDE:
             st_shared_v4(place, number, words[1] if here else zero, words[2] if here else zero,
                          words[3] if here else zero)  # fmt: skip
-        elif APART:
-            st_shared_b32(number_place(samples, int32(owner * EACH + e), row), number)
-            st_shared_v2(place, words[0] if here else zero, words[1] if here else zero)
         else:
             st_shared_v2(place, number, words[1] if here else zero)
 
@@ -373,8 +364,8 @@ def consumer(config, constants):
         tile = int32(int32(line) * at.box_width + int32(column) + at.offset)
         right_first = SPLIT and (tile ^ row) & int32(1) == 1
         across = float32(float32(1) - fx) if right_first else fx
-        words = encode(uint32(tile), across, attention, fy)
-        put(me.samples, owner_of(me.lane), int32(k % EACH), row, here, at.offset, uint32(tile), words)
+        place = entry(me.samples, owner_of(me.lane), int32(k % EACH), row)
+        put(place, here, at.offset, encode(uint32(tile), across, attention, fy))
         near = at.low[0] < x and x < at.high[0] and at.low[1] < y and y < at.high[1]
         if near and attention != float32(0) and not here:
             lost[0] = uint32(lost[0] | uint32(1 << (i * RUN + k)))
@@ -385,12 +376,10 @@ def consumer(config, constants):
         return uint32(uint32(column.base + word * uint32(PIXEL)) & uint32(ADDRESS) | column.bit)
 
     @cuda.jit(device=True, forceinline=True)
-    def add_tile(acc, at, place, number, pitch):
+    def add_tile(acc, at, place, pitch):
         words = ld_shared_v4(place) if WIDE else ld_shared_v2(place)
         up, later, down, rest = decode(words)
-        if not APART:
-            number = words[0]
-        first, second = pixel_at(at.first, number), pixel_at(at.second, number)
+        first, second = pixel_at(at.first, words[0]), pixel_at(at.second, words[0])
         one, other = ld_shared_v4(first), ld_shared_v4(second)
         if not LINES:
             arithmetic.add(acc.sums, acc.partial, 0, one, up, other, later)
@@ -401,25 +390,17 @@ def consumer(config, constants):
             arithmetic.add(acc.sums, acc.partial, 0, below, down, beside, rest)
 
     @cuda.jit(device=True, forceinline=True)
-    def add_sample(acc, me, at, number, part, s, r):
-        """Sample s of those that each row has prepared in a part of round r, if there is one; ``number``: of
-        its tile, if it stands apart."""
+    def add_sample(acc, me, at, part, s, r):
+        """Sample s of those that each row has prepared in a part of round r, if there is one."""
         owner, e = s // EACH, s % EACH
         last = ((ROUNDS - 1) * OWNERS + owner) * RUN + part * EACH + e  # its number in the last round
         place = entry(me.samples, int32(owner), int32(e), me.row)
         if ROUNDS == 1:
             if last < SAMPLES:
-                add_tile(acc, at, place, number, pitch_of(min(owner * RUN // POINTS, LEVELS - 1)))
+                add_tile(acc, at, place, pitch_of(min(owner * RUN // POINTS, LEVELS - 1)))
         elif last < SAMPLES or r < int32(ROUNDS - 1):
             level = quotient((r * int32(OWNERS) + int32(owner)) * int32(RUN), POINTS)
-            add_tile(acc, at, place, number, pitch_of(level))
-
-    @cuda.jit(device=True, forceinline=True)
-    def two_numbers(me, first):
-        """Of the tiles of a row's samples ``first`` and ``first + 1``, if they stand apart."""
-        if APART:
-            return ld_shared_v2(number_place(me.samples, first, me.row))
-        return uint32(0), uint32(0)
+            add_tile(acc, at, place, pitch_of(level))
 
     @cuda.jit(device=True, forceinline=True)
     def consume(ring, shared, plan, data, out):
@@ -453,10 +434,8 @@ def consumer(config, constants):
                         for k in static_range(part * EACH, part * EACH + EACH):
                             prepare(runs[i], i, k, me, at, lost)
                     cuda.syncwarp()  # the samples are prepared
-                    for first in static_range(0, TOGETHER, 2):
-                        numbers = two_numbers(me, int32(first))
-                        for i in static_range(2):
-                            add_sample(acc, me, at, numbers[i], part, first + i, job.round)
+                    for s in static_range(TOGETHER):
+                        add_sample(acc, me, at, part, s, job.round)
                     arithmetic.flush(acc.sums, acc.partial, 1)
                     cuda.syncwarp()  # and may be overwritten
                 if cuda.any_sync(ALL, lost[0] != 0):
