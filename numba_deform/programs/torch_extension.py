@@ -92,6 +92,8 @@ class Tensors:
 class Extension(ArraysHost):
     """The runtime of one extension."""
 
+    language = "torch"
+
     def __init__(self, tensors, runtime, *built):
         self.arrays, self.of_arrays, self.why, self.runtime_name = tensors, {}, None, runtime.name
         super().__init__(*built)
