@@ -27,11 +27,23 @@ def program_place():
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def located(sources):
-    """Texts of C++ with ``#line`` where all stand in the program's file as they are: faults name its lines."""
-    file = Path(program_frame()[0].f_code.co_filename).absolute()
+def line_of(source):
+    """``#line`` for a text of C++ that stands in the program's file as it is, so that faults name its lines;
+    else "". Of several it is the first whole string from the call on, else the first at all."""
+    frame, _ = program_frame()
+    file = Path(frame.f_code.co_filename).absolute()
     text = file.read_text() if file.exists() else ""
-    if not all(source in text for source in sources):
-        return list(sources)
-    lines = [text[: text.index(source)].count("\n") + 1 for source in sources]
-    return [f'#line {line} "{file}"\n{source}' for line, source in zip(lines, sources, strict=True)]
+    call = sum(map(len, text.splitlines(True)[: frame.f_lineno - 1]))
+    found = -1
+    for start in (call, 0):
+        quoted = (text.find(f"{quote}{source}{quote}", start) for quote in "\"'")
+        found = min((at for at in quoted if at >= 0), default=-1) if found < 0 else found
+    if found < 0 and "\n" in source:  # as where blanks around it are taken away
+        found = text.find(source)
+    return "" if found < 0 else f'#line {text[:found].count(chr(10)) + 1} "{file}"\n'
+
+
+def located(sources):
+    """Texts of C++ with their lines, where all stand in the program's file."""
+    lines = list(map(line_of, sources))
+    return [line + source if all(lines) else source for line, source in zip(lines, sources, strict=True)]

@@ -127,7 +127,7 @@ def test_wrong(tmp_path, number, fault, words):
     assert status == 1 and named, said
     assert re.search(words, named[0]["what"])
     # What is launched, and when, is told in CuPy's words, and not in those of CUDA's runtime.
-    assert fault == "UninitialisedRead" or "cuda" not in named[0]["cure"] + named[0]["what"]
+    assert "cuda" not in named[0]["cure"] + named[0]["what"]
     lines = [n for n, line in enumerate(PROGRAM.splitlines(), 1) if f"fault {number}" in line]
     file, _, line = named[0]["where"].rpartition(":")
     in_kernel = fault == "UninitialisedRead"  # of a launch on the line
@@ -138,10 +138,74 @@ def test_wrong(tmp_path, number, fault, words):
 @pytest.mark.parametrize("number, words", [
     (6, "cupy.fuse is not supported by check"), (7, "cupyx is not supported by check"),
     (9, "scale: x is a numpy.ndarray; a kernel takes CuPy's arrays, which cupy.asarray makes"),
-    (10, "grid=2 and block=(32,): both are tuples")])  # fmt: skip
+    (10, "scale: grid=2 is no tuple of up to three whole numbers")])  # fmt: skip
 def test_refused_by_its_name(tmp_path, capsys, number, words):
     status, said = check(tmp_path, number)
     assert status == 1 and said["faults"] == [] and words in capsys.readouterr().err
+
+
+ASKED = r'''
+import pathlib
+
+import cupy as cp
+import numpy as np
+
+code = r"""
+template <typename T> __global__ void times(T *x, T by) { x[threadIdx.x] *= by; }
+__global__ void mangled(float *x, int n) {}
+extern "C" __global__ void plain(float *x, int n, double by, long long where) {
+    extern __shared__ float tile[];
+    if (n > 100) tile[threadIdx.x] = n;
+    if (threadIdx.x < n) x[threadIdx.x] = by;
+}
+"""
+names = "times<float>", "times< complex<float> >"
+module = cp.RawModule(code="#include <cupy/complex.cuh>" + code, name_expressions=names)
+plain, x = cp.RawKernel(code, "plain"), cp.zeros(32, cp.float32)
+'''
+
+
+@pytest.mark.parametrize("program, words", [
+    ("module.get_function('typo')", "RuntimeError: there is no kernel 'typo', but plain, times<float>, "),
+    ("cp.RawKernel(code, 'mangled')", """no kernel 'mangled', but mangled without extern "C", plain: """),
+    ("cp.RawModule(path='a.cubin')", "Refused: RawModule(path='a.cubin'): check loads .ptx, as CuPy does; "),
+    ("cp.RawModule(path='a.ptx', code=code)", "TypeError: RawModule is given code= or path=, one of them"),
+    ("cp.RawModule(code=code, jitify=True)", "Refused: jitify=True is not supported by check"),
+    ("plain((1,), (32,), (x, 3, 2.0))", "TypeError: plain takes 4 arguments, not 3"),
+    ("plain((1,), (32,), x)", "TypeError: plain: the arguments are a Array, and no tuple of them"),
+    ("plain((32 / 32,), (32,), (x, 3, 2.0, 0))", "TypeError: plain: grid=(1.0,) is no tuple of up to three"),
+    ("plain((1,), (32,), (2.5, 3, 2.0, 0))", "BadLaunch: x of plain is a pointer, and 2.5 (float) is given"),
+    ("plain((1,), (32,), (32, 3, 2.0, 0))", "BadLaunch: x of plain is a pointer, and 32 (int) is given"),
+    ("plain((1,), (32,), (x, x.sum(), 2.0, 0))", "BadLaunch: n of plain is one int32, and an array is given"),
+    ("plain((1,), (32,), (x, 3, 2, 0))", "BadLaunch: by of plain is a float64, and gets the bits of 2 (int64)"),
+    ("plain((1,), (32,), (x, 128, 2.0, 0))", "at the launch: kernel(grid, block, args, shared_mem="),
+])  # fmt: skip
+def test_asked_wrongly(tmp_path, capsys, program, words):
+    file = tmp_path / "program.py"
+    file.write_text(ASKED + program)
+    assert main(["check", str(file)]) == 1 and words in capsys.readouterr().err
+
+
+def test_asked_rightly(tmp_path, capsys):
+    """Addresses for pointers and whole numbers, complex numbers, and a file of PTX."""
+    file = tmp_path / "program.py"
+    file.write_text(ASKED + f"""
+from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
+
+plain((1,), (32,), (x, 3, 2.0, x.data.ptr), shared_mem=128)
+plain((1,), (32,), (x.data.ptr, np.int32(4), np.float64(2), x))
+plain((1,), (32,), (None, 0, 2.0, 0))
+z = cp.full(32, 1 + 2j, cp.complex64)
+module.get_function(names[1])((1,), (32,), (z, np.complex64(1j)))
+assert (z == -2 + 1j).all()
+file = pathlib.Path({str(tmp_path)!r}, "kernels.cu")
+file.write_text(code)
+file.with_suffix(".ptx").write_text(cuda_kernels.compiled(file, (), "nvrtc"))
+loaded = cp.RawModule(path=str(file.with_suffix(".ptx")))
+loaded.get_function("plain")((1,), (32,), (x, 32, 5.0, 0))
+assert (x == 5).all()
+""")
+    assert main(["check", str(file)]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind, told", [
