@@ -131,9 +131,9 @@ class KernelOfExpressions:
                     raise TypeError(f"{what}an array of {of}, and has to be of {kind}")
                 if kind not in C_TYPES:
                     raise Refused(f"{what}an array of {of}, which is not supported by check")
-            elif parameter.raw or parameter in self.outputs or not isinstance(value, SCALAR):
+            elif parameter in self.outputs or not isinstance(value, SCALAR):
                 what += f"a {type(value).__module__}.{type(value).__name__}; a kernel takes CuPy's arrays, "
-                raise TypeError(f"{what}which cupy.asarray makes, and for inputs that are not raw scalars")
+                raise TypeError(f"{what}which cupy.asarray makes, and for inputs scalars")
         for parameter in self.params:
             if len(parameter.kind) == 1 and parameter.kind not in kinds:
                 raise TypeError(f"{self.name}: no array tells the type {parameter.kind} of {parameter.name}")

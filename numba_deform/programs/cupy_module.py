@@ -112,7 +112,7 @@ def modules(major, minor):
         "asnumpy": lambda array, *more, **named: array.get() if isinstance(array, Array) else np.array(array),
         "get_array_module": lambda *args: cupy if any(isinstance(arg, Array) for arg in args) else np,
         "get_default_memory_pool": lambda: pool, "get_default_pinned_memory_pool": lambda: pool,
-        "is_available": lambda: True,
+        "is_available": lambda: True, "memoize": lambda for_each_device=False: functools.cache,
     }  # fmt: skip
     names = [Module(f"cupy.cuda{name}", own) for name, own in
              (("", cuda | streams), (".stream", streams), (".device", cuda))]  # fmt: skip

@@ -1,5 +1,6 @@
 // What kernels of cupy.ElementwiseKernel and ReductionKernel are made of: arrays with their shapes, and indices.
 #pragma once
+#include <math_constants.h>
 
 #define CUPY_FOR(i, n)                                                                                           \
     for (ptrdiff_t i = ptrdiff_t(blockIdx.x) * blockDim.x + threadIdx.x; i < (n);                                \
