@@ -10,13 +10,12 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from ..engines.cpu.frontends.ptx.kernels import from_ptx
-from .callers import line_of
+from .callers import NEWLINE, located
 from .cupy_runtime import C_TYPES, HERE, OWN_FILE, UNASKED, Array, Pointer, Refused, current_stream
 
 THREADS = 128  # of a block
 HEADERS = "complex", "float16"  # of include/cupy, which code has where it names them
 SCALAR = bool, int, float, complex, np.generic
-NEWLINE = "\n"
 
 
 class Function:
@@ -56,7 +55,7 @@ class RawModule:
             self.module.declared = {}
             return
         wanted = (f"template __global__ decltype({name}) {name};" for name in self.names)
-        text, compiler = "\n".join((line_of(code) + code, *wanted)), None if backend == "nvcc" else "nvrtc"
+        text, compiler = NEWLINE.join((located(code), *wanted)), None if backend == "nvcc" else "nvrtc"
         # translate_cucomplex is for a compiler without cuComplex.h, which is there.
         self.module = HERE[-1].compiled(text, file, tuple(options), compiler)
 
@@ -114,7 +113,7 @@ class KernelOfExpressions:
         self.__name__, self.options, self.params = name, tuple(options), [*self.inputs, *self.outputs]
         self.nin, self.nout, self.nargs = len(self.inputs), len(self.outputs), len(self.params)
         self.expressions = preamble, *expressions
-        self.lines = {text: line_of(text) for text in self.expressions if text}
+        self.located = {text: located(text) for text in self.expressions if text}
 
     def kinds(self, args):
         """{letter: type} that arguments tell, of outputs first; TypeError for what does not fit."""
@@ -185,8 +184,10 @@ class KernelOfExpressions:
         for ours, theirs in texts:
             before += ours
             if theirs:  # of which faults name the lines
-                line = self.lines[theirs] or f'#line {code.count(NEWLINE) + 4} "{OWN_FILE}"\n'
-                code, before = f"{code}{line}{before}\n{line}{theirs}\n", ""
+                text = self.located[theirs]
+                if not text.startswith("#line"):
+                    text = f'#line {code.count(NEWLINE) + 4} "{OWN_FILE}"\n{text}'
+                code, before = f"{code}{text.partition(NEWLINE)[0]}\n{before}\n{text}\n", ""
         code += before
         module = HERE[-1].compiled(code, self.name, self.options, "nvrtc")
         module.parameters[self.name] = (*(p.name for p in self.params), *indices)
@@ -236,8 +237,7 @@ class ElementwiseKernel(KernelOfExpressions):
 
 
 class ReductionKernel(KernelOfExpressions):
-    """``cupy.ReductionKernel``: each column of a block has an element of the result, and its rows share what is
-    reduced to that."""
+    """``cupy.ReductionKernel``."""
 
     def __init__(self, in_params, out_params, map_expr, reduce_expr, post_map_expr, identity,
                  name="reduce_kernel", reduce_type=None, reduce_dims=True, preamble="", options=()):
@@ -277,24 +277,13 @@ class ReductionKernel(KernelOfExpressions):
         return outputs[0] if self.nout == 1 else tuple(outputs)
 
     def parts(self, values, threads):
-        """What stands around the expressions."""
+        """What stands around the expressions: arguments of ``reduced`` in carray.cuh."""
         return (
-            f"typedef {self.reduce_type} _type_reduce; "
-            f"__shared__ __align__(16) char _room[{threads} * sizeof(_type_reduce)]; "
-            "_type_reduce *_sums = (_type_reduce *)_room; "
-            "int _row = threadIdx.y, _own = _row * blockDim.x + threadIdx.x; "
-            "ptrdiff_t _i = ptrdiff_t(blockIdx.x) * blockDim.x + threadIdx.x, _j; "
-            "auto _reduce = [&](_type_reduce a, _type_reduce b) -> _type_reduce { return (",
-            "); }; _type_reduce _s = _type_reduce(",
-            "); if (_i < _out_ind.size()) for (ptrdiff_t _J = _row; "
-            "(_j = _J * _out_ind.size() + _i) < _in_ind.size(); _J += blockDim.y) { _in_ind.set(_j); "
-            f"{self.elements(values, self.inputs, '_in_ind')}"
-            "_s = _reduce(_s, static_cast<_type_reduce>(",
-            ")); } _sums[_own] = _s; "
-            "for (int _half = blockDim.y / 2; _half; _half /= 2) { __syncthreads(); "
-            "if (_row < _half) _sums[_own] = _reduce(_sums[_own], _sums[_own + _half * blockDim.x]); } "
-            "if (_row == 0 && _i < _out_ind.size()) { _out_ind.set(_i); "
-            f"{self.elements(values, self.outputs, '_out_ind')}"
-            "_type_reduce a = _sums[_own]; (",
-            "); } }",
+            f"typedef {self.reduce_type} _type_reduce; reduced<_type_reduce, {threads}>(_in_ind, _out_ind, "
+            "[&](_type_reduce a, _type_reduce b) -> _type_reduce { return (",
+            "); }, _type_reduce(",
+            "), [&](ptrdiff_t _i, ptrdiff_t _j, ptrdiff_t _J) { "
+            f"{self.elements(values, self.inputs, '_in_ind')}return static_cast<_type_reduce>(",
+            f"); }}, [&](_type_reduce a, ptrdiff_t _i) {{ {self.elements(values, self.outputs, '_out_ind')}(",
+            "); }); }",
         )

@@ -16,20 +16,7 @@ import numpy as np
 
 from ..device.limits import LIMITS
 from .cupy_kernels import ElementwiseKernel, RawKernel, RawModule, ReductionKernel
-from .cupy_runtime import (
-    HERE,
-    UNASKED,
-    Array,
-    Device,
-    Event,
-    Pointer,
-    Refused,
-    Runtime,
-    Stream,
-    cleared,
-    current_stream,
-    elapsed,
-)
+from .cupy_runtime import CUDA, HERE, STREAMS, UNASKED, Array, Device, Refused, Runtime, Stream, cleared
 from .driver import MULTIPROCESSORS
 
 NUMPY = ("linalg", "random", "fft", "testing", "polynomial")  # submodules that are NumPy's
@@ -97,14 +84,11 @@ def modules(major, minor):
                   "sharedMemPerBlock": UNASKED,
                   "sharedMemPerBlockOptin": LIMITS[major, minor].block_shared}  # fmt: skip
     pool = python.SimpleNamespace(free_all_blocks=lambda: None, used_bytes=lambda: 0, total_bytes=lambda: 0)
-    streams = {"Stream": Stream, "Event": Event, "get_current_stream": current_stream,
-               "get_elapsed_time": elapsed,
-               "ExternalStream": lambda pointer, *more: Stream.null}  # fmt: skip
     runtime = Module("cupy.cuda.runtime", {
         "getDeviceCount": lambda: 1, "getDevice": lambda: 0, "setDevice": Device,
         "getDeviceProperties": lambda device: properties,
         "deviceSynchronize": lambda: Device().synchronize()})  # fmt: skip
-    cuda = {"Device": Device, "MemoryPointer": Pointer, "is_available": lambda: True, "runtime": runtime}
+    cuda = CUDA | {"runtime": runtime}
     numpys = {name: Module(f"cupy.{name}", {}, getattr(np, name)) for name in NUMPY}
     own = {
         "ndarray": Array, "RawKernel": RawKernel, "RawModule": RawModule,
@@ -113,9 +97,11 @@ def modules(major, minor):
         "get_array_module": lambda *args: cupy if any(isinstance(arg, Array) for arg in args) else np,
         "get_default_memory_pool": lambda: pool, "get_default_pinned_memory_pool": lambda: pool,
         "is_available": lambda: True, "memoize": lambda for_each_device=False: functools.cache,
+        # Fused or not, the function computes the same, in NumPy as those that it calls.
+        "fuse": lambda function=None, kernel_name=None: function or (lambda function: function),
     }  # fmt: skip
     names = [Module(f"cupy.cuda{name}", own) for name, own in
-             (("", cuda | streams), (".stream", streams), (".device", cuda))]  # fmt: skip
+             (("", cuda | STREAMS), (".stream", STREAMS), (".device", cuda))]  # fmt: skip
     vars(names[0]).update(stream=names[1], device=names[2])
     cupy = Module("cupy", own | numpys | {"cuda": names[0]}, np)
     return {module.__name__: module for module in (cupy, *names, runtime, *numpys.values())}

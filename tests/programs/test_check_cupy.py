@@ -88,7 +88,7 @@ if FAULT == 9:
 if FAULT == 10:
     scale(2, (32,), (y, np.float32(2), 32))
 if FAULT == 6:
-    cp.fuse(lambda x: x)
+    cp.cutensor
 if FAULT == 7:
     import cupyx.profiler
 print("ended")
@@ -136,7 +136,7 @@ def test_wrong(tmp_path, number, fault, words):
 
 
 @pytest.mark.parametrize("number, words", [
-    (6, "cupy.fuse is not supported by check"), (7, "cupyx is not supported by check"),
+    (6, "cupy.cutensor is not supported by check"), (7, "cupyx is not supported by check"),
     (9, "scale: x is a numpy.ndarray; a kernel takes CuPy's arrays, which cupy.asarray makes"),
     (10, "scale: grid=2 is no tuple of up to three whole numbers")])  # fmt: skip
 def test_refused_by_its_name(tmp_path, capsys, number, words):
@@ -206,6 +206,33 @@ loaded.get_function("plain")((1,), (32,), (x, 32, 5.0, 0))
 assert (x == 5).all()
 """)
     assert main(["check", str(file)]) == 0, capsys.readouterr().err
+
+
+def test_lines_of_texts_that_are_put_together(tmp_path):
+    """Kernels with constants in an f-string, and those of a file with macros before."""
+    kernel = """extern "C" __global__ void KERNEL(float *x, int n) {
+        int i = threadIdx.x + SHIFT;
+        if (i < n)
+            x[i] = 1;  // here
+    }"""
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "fill.cu").write_text(kernel.replace("KERNEL", "fill"))
+    in_string = re.sub("([{}])", r"\1\1", kernel).replace("KERNEL", "set").replace("SHIFT", "{SHIFT}")
+    file = tmp_path / "program.py"
+    file.write_text(f'''
+import cupy as cp
+
+x, SHIFT, code = cp.zeros(32, cp.float32), 1, open({str(tmp_path / "kernels" / "fill.cu")!r}).read()
+cp.RawKernel("#define SHIFT 1\\n\\n" + code, "fill")((1,), (32,), (x, 33))
+cp.RawKernel(f"""
+
+    {in_string}
+""".strip(), "set")((1,), (32,), (x, 33))
+''')
+    assert main(["check", f"json={tmp_path}/out.json", str(file)]) == 1
+    places = [f["where"].rpartition(":") for f in json.loads((tmp_path / "out.json").read_text())["faults"]]
+    assert [Path(name).name for name, *_ in places] == ["fill.cu", "program.py"]
+    assert all("here" in Path(name).read_text().splitlines()[int(line) - 1] for name, _, line in places)
 
 
 @pytest.mark.parametrize("kind, told", [

@@ -52,6 +52,30 @@ template <typename T, int N, bool dense> struct CArray {
     }
 };
 
+// A reduction: each column of a block has an element of the result, and its rows share what is reduced to that.
+template <typename T, int threads, typename In, typename Out, typename Reduce, typename Map, typename Post>
+__device__ __forceinline__ void reduced(In &in, Out &out, Reduce reduce, T sum, Map map, Post post) {
+    __shared__ __align__(16) char room[threads * sizeof(T)];
+    T *sums = (T *)room;
+    const int row = threadIdx.y, own = row * blockDim.x + threadIdx.x;
+    const ptrdiff_t i = ptrdiff_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < out.size())
+        for (ptrdiff_t J = row; J * out.size() + i < in.size(); J += blockDim.y) {
+            in.set(J * out.size() + i);
+            T value = map(i, J * out.size() + i, J);
+            sum = reduce(sum, value);
+        }
+    sums[own] = sum;
+    for (int half = blockDim.y / 2; half; half /= 2) {
+        __syncthreads();
+        if (row < half) sums[own] = reduce(sums[own], sums[own + half * blockDim.x]);
+    }
+    if (row == 0 && i < out.size()) {
+        out.set(i);
+        post(sums[own], i);
+    }
+}
+
 // Atomics that CUDA has not.
 typedef unsigned long long CupyBits;
 __device__ inline long long atomicAdd(long long *place, long long by) {
