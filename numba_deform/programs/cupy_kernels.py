@@ -44,6 +44,9 @@ class RawModule:
                  enable_cooperative_groups=False, name_expressions=None, jitify=False, file="code"):
         if (code is None) == (path is None):
             raise TypeError("RawModule is given code= or path=, one of them")
+        for name, value, kind in (("code", code or "", str), ("options", options, tuple)):
+            if not isinstance(value, kind):
+                raise TypeError(f"{name}={value!r} is no {kind.__name__}")
         if jitify:
             raise Refused("jitify=True is not supported by check")
         self.cooperative, self.names = enable_cooperative_groups, tuple(name_expressions or ())
@@ -57,7 +60,7 @@ class RawModule:
         wanted = (f"template __global__ decltype({name}) {name};" for name in self.names)
         text, compiler = NEWLINE.join((located(code), *wanted)), None if backend == "nvcc" else "nvrtc"
         # translate_cucomplex is for a compiler without cuComplex.h, which is there.
-        self.module = HERE[-1].compiled(text, file, tuple(options), compiler)
+        self.module = HERE[-1].compiled(text, file, options, compiler)
 
     def compile(self, log_stream=None):
         """It is compiled."""

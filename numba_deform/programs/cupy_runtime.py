@@ -32,12 +32,13 @@ CURE = "Give a pointer an array, and others a scalar of their type, as np.float3
 CURE += "structure a dtype with align=True."
 # Types of C++, and those of NumPy's that they are for.
 ELEMENTS = {"float": "float32", "double": "float64", "float16": "float16", "__half": "float16",
-            "half": "float16", "short": "int16", "unsigned short": "uint16", "int": "int32", "int32_t": "int32",
-            "unsigned int": "uint32", "unsigned": "uint32", "long long": "int64", "int64_t": "int64",
-            "unsigned long long": "uint64", "bool": "bool"}  # fmt: skip
-C_TYPES = {dtype: name for name, dtype in reversed(ELEMENTS.items())} | {
-    "int8": "signed char", "uint8": "unsigned char", "complex64": "complex<float>",
-    "complex128": "complex<double>"}  # fmt: skip
+            "half": "float16", "signed char": "int8", "unsigned char": "uint8", "uint8_t": "uint8",
+            "short": "int16", "unsigned short": "uint16", "int": "int32", "int32_t": "int32",
+            "unsigned int": "uint32", "unsigned": "uint32", "uint32_t": "uint32", "long long": "int64",
+            "int64_t": "int64", "long": "int64", "unsigned long long": "uint64", "uint64_t": "uint64",
+            "unsigned long": "uint64", "size_t": "uint64", "bool": "bool"}  # fmt: skip
+C_TYPES = {dtype: name for name, dtype in reversed(ELEMENTS.items())}
+C_TYPES |= {"complex64": "complex<float>", "complex128": "complex<double>"}
 ALIVE = {}  # id: an Array, weakly
 
 
@@ -174,10 +175,13 @@ class Runtime(ArraysHost):
             self.session.note(f"{self.line()}: {what}")
         return ctypes.create_string_buffer(content, max(wanted, len(content)))
 
-    def wrong(self, kernel, what):
+    def wrong(self, kernel, what, ends=False):
+        """An argument is told as a fault, and nothing launched with one that would make anything happen."""
         fault = self.fault(BadLaunch, what)
         fault.rule, fault.cure = SIZES, CURE
         self.found(fault, kernel.name)
+        if ends:
+            raise RuntimeError(f"{self.line()}: {kernel.name} is not launched: {what}")
 
     def look_at_type(self, kernel, number, given, value):
         """Say so where an argument is not of the type that the source says: arrays of another are noted, which
@@ -191,15 +195,16 @@ class Runtime(ArraysHost):
         what = f"{kernel.parameters[number]} of {kernel.name} is "
         if is_pointer and not is_address:
             if value.dtype.kind not in "iu" or 0 < abs(int(value)) < LOW:
-                self.wrong(kernel, f"{what}a pointer, and {given!r} ({type(given).__name__}) is given")
-                raise RuntimeError(f"{self.line()}: check does not launch {kernel.name} so")
+                self.wrong(kernel, f"{what}a pointer, and {given!r} ({type(given).__name__}) is given", True)
+        elif is_pointer and isinstance(given, Array) and not given.flags.c_contiguous:
+            what += f"an array with strides {given.strides}, of which a kernel gets the address alone"
+            self.session.note(f"{self.line()}: {what}")
         elif is_pointer and wanted and isinstance(given, Array) and wanted != given.dtype.name:
             what = f"{what}for {wanted}, and the array is of {given.dtype.name}"
             self.session.note(f"{self.line()}: {what}")
         elif wanted and not is_pointer:
             if is_address and wanted not in ("int64", "uint64"):
-                self.wrong(kernel, f"{what}one {wanted}, and an array is given")
-                raise RuntimeError(f"{self.line()}: check does not launch {kernel.name} so")
+                self.wrong(kernel, f"{what}one {wanted}, and an array is given", True)
             if not is_address and {wanted[0] == "f", value.dtype.kind == "f"} == {True, False}:
                 self.wrong(kernel, f"{what}a {wanted}, and gets the bits of {given!r} ({value.dtype.name})")
 
