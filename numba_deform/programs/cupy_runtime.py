@@ -176,7 +176,7 @@ class Runtime(ArraysHost):
         return ctypes.create_string_buffer(content, max(wanted, len(content)))
 
     def wrong(self, kernel, what, ends=False):
-        """An argument is told as a fault, and nothing launched with one that would make anything happen."""
+        """Tell of an argument as a fault; with ``ends`` nothing is launched with it."""
         fault = self.fault(BadLaunch, what)
         fault.rule, fault.cure = SIZES, CURE
         self.found(fault, kernel.name)
@@ -184,8 +184,8 @@ class Runtime(ArraysHost):
             raise RuntimeError(f"{self.line()}: {kernel.name} is not launched: {what}")
 
     def look_at_type(self, kernel, number, given, value):
-        """Say so where an argument is not of the type that the source says: arrays of another are noted, which
-        a program may mean; what is of another kind is a fault."""
+        """Say so where an argument is not what the source declares: arrays of another type, and views, are
+        noted, since a program may mean them; what is of another kind is a fault."""
         words = self.modules[0].declared.get(kernel.name.partition("<")[0], ())[number : number + 1]
         if not words:
             return
@@ -204,7 +204,7 @@ class Runtime(ArraysHost):
             self.session.note(f"{self.line()}: {what}")
         elif wanted and not is_pointer:
             if is_address and wanted not in ("int64", "uint64"):
-                self.wrong(kernel, f"{what}one {wanted}, and an array is given", True)
+                self.wrong(kernel, f"{what}one {wanted}, and an address is given", True)
             if not is_address and {wanted[0] == "f", value.dtype.kind == "f"} == {True, False}:
                 self.wrong(kernel, f"{what}a {wanted}, and gets the bits of {given!r} ({value.dtype.name})")
 

@@ -179,7 +179,8 @@ plain, x = cp.RawKernel(code, "plain"), cp.zeros(32, cp.float32)
     ("plain((32 / 32,), (32,), (x, 3, 2.0, 0))", "TypeError: plain: grid=(1.0,) is no tuple of up to three"),
     ("plain((1,), (32,), (2.5, 3, 2.0, 0))", "BadLaunch: x of plain is a pointer, and 2.5 (float) is given"),
     ("plain((1,), (32,), (32, 3, 2.0, 0))", "BadLaunch: x of plain is a pointer, and 32 (int) is given"),
-    ("plain((1,), (32,), (x, x.sum(), 2.0, 0))", "BadLaunch: n of plain is one int32, and an array is given"),
+    ("plain((1,), (32,), (x, x.sum(), 2.0, 0))", "BadLaunch: n of plain is one int32, and an address is given"),
+    ("plain((1,), (32,), (x, None, 2.0, 0))", "BadLaunch: n of plain is one int32, and an address is given"),
     ("plain((1,), (32,), (x, 3, 2, 0))", "BadLaunch: by of plain is a float64, and gets the bits of 2 (int64)"),
     ("plain((1,), (32,), (x, 128, 2.0, 0))", "at the launch: kernel(grid, block, args, shared_mem="),
 ])  # fmt: skip
