@@ -182,6 +182,10 @@ plain, x = cp.RawKernel(code, "plain"), cp.zeros(32, cp.float32)
     ("plain((1,), (32,), (x, x.sum(), 2.0, 0))", "BadLaunch: n of plain is one int32, and an address is given"),
     ("plain((1,), (32,), (x, None, 2.0, 0))", "BadLaunch: n of plain is one int32, and an address is given"),
     ("plain((1,), (32,), (x, 3, 2, 0))", "BadLaunch: by of plain is a float64, and gets the bits of 2 (int64)"),
+    ("meet = '#include <cooperative_groups.h>\\nextern \"C\" __global__ void meet() {'\n"
+     "cp.RawKernel(meet + 'cooperative_groups::this_grid().sync(); }', 'meet')((1,), (32,), ())",
+     "this_grid().sync() wants a cooperative launch, enable_cooperative_groups=True of the kernel"),
+    ("cp.RawModule(path='a.cu')", "and CUDA C++ is given as code=open(path).read()"),
     ("plain((1,), (32,), (x, 128, 2.0, 0))", "at the launch: kernel(grid, block, args, shared_mem="),
 ])  # fmt: skip
 def test_asked_wrongly(tmp_path, capsys, program, words):
