@@ -63,8 +63,7 @@ class Window:
     """Parameters of ``window``.
 
     consumers     warps that add up; one more loads. 0 leaves it open: 15, or 19 where a lane prepares at
-                  most FEW_PREPARED samples at once, since that takes fewer registers; where it prepares
-                  more, 11 of packed bf16, which takes more
+                  most FEW_PREPARED samples at once, since that takes fewer registers
     stages        depth of the ring (>= 1): cells whose windows are in shared memory at once
     cell          height x width of a cell in pixels of the finest level; 0x0 leaves it open: what
                   kernels/window_fit.py expects to be fastest
@@ -120,8 +119,7 @@ class Window:
             raise ConfigError("variant", "window", rule)
         few = layout(constants).prepared <= FEW_PREPARED
         config = with_arithmetic(self, constants)
-        many = 11 if (constants.dtype, config.arithmetic) == ("bfloat16", "packed") else 15
-        config = dataclasses.replace(config, consumers=self.consumers or (19 if few else many))
+        config = dataclasses.replace(config, consumers=self.consumers or (19 if few else 15))
         if config.smallest_shared(constants) > SHARED_LIMIT:
             rule = f"with {config.consumers} consumers does not fit into the {SHARED_LIMIT} bytes of a block"
             raise ConfigError("stages", self.stages, rule)

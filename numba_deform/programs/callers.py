@@ -1,9 +1,13 @@
 """Where a program stands: which of the lines that called us is its own."""
 
+import re
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 
 PACKAGES = ("numba", "numba_cuda", "numba_deform", "triton", "torch")  # whose lines are not the program's
+BESIDE = ("*.cu", "*.cuh", "*/*.cu", "*/*.cuh")
+SHORT, ALIKE, NEWLINE = 3, 3, "\n"  # characters of a line that many have; lines that make a text of a file's
 
 
 def is_ours(frame):
@@ -27,11 +31,46 @@ def program_place():
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def located(sources):
-    """Texts of C++ with ``#line`` where all stand in the program's file as they are: faults name its lines."""
-    file = Path(program_frame()[0].f_code.co_filename).absolute()
+def located(source):
+    """A text of C++ with ``#line`` for what of it stands in the program's file, or in one of CUDA C++ beside
+    it, so that faults name its lines: a whole string, the first from the call on or else the first at all, or
+    lines that follow each other there, as of a text that is put together."""
+    frame, _ = program_frame()
+    file = Path(frame.f_code.co_filename).absolute()
     text = file.read_text() if file.exists() else ""
-    if not all(source in text for source in sources):
-        return list(sources)
-    lines = [text[: text.index(source)].count("\n") + 1 for source in sources]
-    return [f'#line {line} "{file}"\n{source}' for line, source in zip(lines, sources, strict=True)]
+    call, found = sum(map(len, text.splitlines(True)[: frame.f_lineno - 1])), []
+    for start in (call, 0):
+        quoted = (text.find(f"{quote}{source}{quote}", start) for quote in "\"'")
+        found = found or [at for at in quoted if at >= 0]
+    if found:
+        return f'#line {text[: min(found)].count(NEWLINE) + 1} "{file}"\n{source}'
+    beside = {path for folder in (file.parent, Path.cwd()) for kind in BESIDE for path in folder.glob(kind)}
+    files = [(file, text), *((path, path.read_text(errors="replace")) for path in sorted(beside))]
+    return _by_lines(source.split(NEWLINE), files)
+
+
+def _by_lines(lines, files):
+    """Lines joined, with ``#line`` where they are those of a place in files."""
+    places = defaultdict(list)  # {line: of each like it (file, number)}
+    for file, text in files:
+        for number, line in enumerate(text.split(NEWLINE), 1):
+            if len(words := _words(line)) > SHORT:
+                places[words].append((file, number))
+    each = [[(file, number - n) for file, number in places[_words(line)]] for n, line in enumerate(lines)]
+    votes, now, made = Counter(place for line in each for place in line), None, []
+    for n, (line, here) in enumerate(zip(lines, each, strict=True)):
+        best = max(here, key=votes.get, default=None)
+        if now not in here and votes[best] >= ALIKE and not (n and lines[n - 1].endswith("\\")):
+            file, shift = best
+            if now is None and shift > 0:  # what stands before the first line that is found does so there
+                made.insert(0, f'#line {shift} "{file}"')
+            else:
+                made.append(f'#line {shift + n} "{file}"')
+            now = best
+        made.append(line)
+    return NEWLINE.join(made)
+
+
+def _words(line):
+    """A line of C++ without blanks, and with the single braces that an f-string makes of two."""
+    return re.sub(r"\s+|([{}])(?=\1)", "", line)

@@ -144,11 +144,13 @@ class Host(HostDriver):
     ORDER = ("cudaEventRecord(e, a) behind the first and cudaStreamWaitEvent(b, e) before the second, or "
              "cudaStreamSynchronize(a)")  # fmt: skip
     ASK, LOOK = "cudaFuncSetAttribute", ", and look at cudaGetLastError() behind each launch"
+    COOPERATIVE, language = "cudaLaunchCooperativeKernel", "cuda"
 
     def __init__(self, session, library, texts, *sources):
         self.session, self.file, self.path = session, Path(sources[0]), library
         self.folders = {Path(source).resolve().parent for source in sources}
-        self.modules = [from_ptx(text, language="cuda", made=f"PTX of {self.file.name}") for text in texts]
+        made = f"PTX of {self.file.name}"
+        self.modules = [from_ptx(text, language=self.language, made=made) for text in texts]
         if not any(map(len, self.modules)):
             raise ValueError("there is no kernel in it")
         for module, source in itertools.product(self.modules, sources):
@@ -336,7 +338,7 @@ class Host(HostDriver):
             asked = f"{shared:,} bytes of dynamic shared memory, and it can have {limit:,}"
             return INVALID_VALUE, f"{asked}: {self.ASK} has to ask for more"
         if not cooperative and any(name == "grid_workspace" for name, *_ in kernel.held):
-            return LAUNCH_FAILURE, "this_grid().sync() wants a cooperative launch, cudaLaunchCooperativeKernel"
+            return LAUNCH_FAILURE, f"this_grid().sync() wants a cooperative launch, {self.COOPERATIVE}"
         return SUCCESS, ""
 
     def _refused(self, kernel, status, why, by_brackets):

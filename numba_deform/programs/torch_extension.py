@@ -92,6 +92,8 @@ class Tensors:
 class Extension(ArraysHost):
     """The runtime of one extension."""
 
+    language = "torch"
+
     def __init__(self, tensors, runtime, *built):
         self.arrays, self.of_arrays, self.why, self.runtime_name = tensors, {}, None, runtime.name
         super().__init__(*built)
@@ -204,7 +206,9 @@ def build(session, tensors, original, *args, **kwargs):
 def build_inline(original, name, cpp_sources, cuda_sources=None, *args, **kwargs):
     """In place of ``load_inline``: kernels' lines are those of the program, where their text stands there."""
     sources = [cuda_sources] if isinstance(cuda_sources, str) else cuda_sources or ()
-    return original(name, cpp_sources, located(sources), *args, **kwargs)
+    texts = list(map(located, sources))
+    known = all(text.startswith("#line") for text in texts)  # PyTorch joins them
+    return original(name, cpp_sources, texts if known else list(sources), *args, **kwargs)
 
 
 @contextlib.contextmanager

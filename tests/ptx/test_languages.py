@@ -53,6 +53,7 @@ def test_every_row_is_of_use():
     ("cuda", faults.Misaligned,
      "Give shared arrays __align__(128), and keep offsets multiples of the access size; or access less."),
     ("triton", faults.StaleWait, CURES["triton"][faults.InFlightRead]),
+    ("cupy", faults.InvalNotOrdered, "Put __syncthreads() between the last use and mbarrier.inval."),
     ("gluon", faults.MissingInitFence,
      "Call fence.mbarrier_init.release.cluster (or fence.proxy.async) after mbarrier.init, then a barrier."),
     ("", faults.InvalNotOrdered, faults.InvalNotOrdered.cure),

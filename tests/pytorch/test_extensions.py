@@ -172,16 +172,16 @@ def test_right(folder, monkeypatch, program, words, launches, kernels):
     assert (said["launches"], said["kernels"]) == (launches, kernels)
 
 
-@pytest.mark.parametrize("number, fault, words", [
-    (1, "OutOfRange", "reads 4 bytes at byte 560 of x, which has 560"),
-    (2, "DataRace", r"reads tile\[byte \d+\], which thread \d+ wrote at inline.py:2\d"),
-    (3, "UninitialisedRead", "x.* nothing has written"),
+@pytest.mark.parametrize("number, fault, words, cure", [
+    (1, "OutOfRange", "reads 4 bytes at byte 560 of x, which has 560", "the index arithmetic"),
+    (2, "DataRace", r"reads tile\[byte \d+\], which thread \d+ wrote at inline.py:2\d", "__syncthreads()"),
+    (3, "UninitialisedRead", "x.* nothing has written", "torch.zeros in place of torch.empty"),
 ])  # fmt: skip
-def test_wrong(folder, monkeypatch, number, fault, words):
+def test_wrong(folder, monkeypatch, number, fault, words, cure):
     status, _, err, said = check(folder, monkeypatch, "inline.py", number)
     named = [f for f in said["faults"] if f["fault"] == fault]
     assert status == 1 and named, err
-    assert re.search(words, named[0]["what"])
+    assert re.search(words, named[0]["what"]) and cure in named[0]["cure"]
     lines = [n for n, line in enumerate(INLINE.splitlines(), 1) if f"fault {number}" in line]
     file, _, line = named[0]["where"].rpartition(":")
     launch = int(named[0]["launch"].rpartition(":")[2])

@@ -126,13 +126,14 @@ class Cause(NamedTuple):
 
 def elements(line, array):
     """The indices by which a line of source names elements of ``array``, as text. Where the engine uses a name
-    itself, it calls an array of that name by it and a _."""
+    itself, it calls an array of that name by it and a _. A string in the line may have the kernel's text."""
     line, names = line.removeprefix("el"), (array, array.removesuffix("_"))
     for text in (line, line + "\n    pass"):
         try:
-            nodes = ast.walk(ast.parse(text))
+            nodes = list(ast.walk(ast.parse(text)))
         except SyntaxError:
             continue
         named = (n for n in nodes if isinstance(n, ast.Subscript) and getattr(n.value, "id", None) in names)
-        return {ast.unparse(node.slice) for node in named}
+        texts = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        return {ast.unparse(node.slice) for node in named}.union(*(elements(text, array) for text in texts))
     return set()

@@ -119,6 +119,7 @@ sin         f32             - approx ftz    | sin({0})
 cos         f32             - approx ftz    | cos({0})
 tanh        f32             - approx        | tanh({0})
 rcp         f64             - rn            | float(divided(1.0, {0}))
+rcp.approx.ftz f64          -               | rough_reciprocal({0})
 sqrt        f64             - rn            | sqrt({0})
 add         f16,f16x2       b rn            | add_rn_f16x2({0}, {1})
 sub         f16,f16x2       b rn            | add_rn_f16x2({0}, {1} ^ 0x80008000)
@@ -198,6 +199,8 @@ def by_row(values, i):
     if len(i.operands) - 1 != len(set(re.findall(r"\{(\d)", row.text))):
         return None
     operands = [Operand(values, o, kind) for o in i.operands[1:]]
+    if kind == "f64":  # whose function does so
+        modes = [mode for mode in modes if mode != "ftz"]
     if "ftz" in modes:
         operands = [f"flushed({o})" for o in operands]
     text = row.text.format(*operands, bits=bits_of(kind), signed=is_signed(kind))

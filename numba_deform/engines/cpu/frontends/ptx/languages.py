@@ -8,7 +8,8 @@ from .... import faults
 from .intrinsics import ROOTS, all_intrinsics
 from .parser import SIZES, STATEMENT
 
-LANGUAGES = {"cuda": 1, "triton": 2, "ptx": 3, "gluon": 3}  # columns of WORDS; Gluon's authors write barriers
+# Columns of WORDS; Gluon's authors write barriers, and kernels of CUDA C++ may be launched by others.
+LANGUAGES = {"cuda": 1, "cupy": 1, "torch": 1, "triton": 2, "ptx": 3, "gluon": 3}
 RELEASE, ACQUIRE = 'an atomic with sem="release"', 'an atomic with sem="acquire"'
 # Numba's words, as a pattern; CUDA C++; Triton; PTX.
 WORDS = (
@@ -53,6 +54,15 @@ WORDS = (
     (r"What cuda\.device_array and its like give", "What cudaMalloc gives",
      "What torch.empty and its like give", "What the host has not set"),
 )  # fmt: skip
+SET, GIVES = "cudaMemset behind cudaMalloc", "What cudaMalloc gives"
+# What those who launch them say in place of CUDA's words for the host.
+CALLERS = {
+    "cupy": {SET: "cupy.zeros in place of cupy.empty", GIVES: "What cupy.empty and its like give",
+             "kernel<<<grid, block, bytes>>>, or shared=BYTES of check FILE.cu":
+             "kernel(grid, block, args, shared_mem=bytes)"},
+    "torch": {SET: "torch.zeros in place of torch.empty", GIVES: "What torch.empty and its like give",
+              ", or shared=BYTES of check FILE.cu": ""},
+}  # fmt: skip
 COMPILERS = (
     "The compiler has made this copy and its barriers: num_stages=1 makes none. If the program is silent with "
     "that, it is right, and the compiler is not; else look for two programs that touch these bytes."
@@ -87,6 +97,8 @@ def put(text, language):
     for row in WORDS:
         if (word := row[LANGUAGES[language]]) is not None:
             text = re.sub(rf"(?<![\w.%]){row[0]}", word, text)
+    for word, own in CALLERS.get(language, {}).items():
+        text = text.replace(word, own)
     text = re.sub(r"(?<![\w.])atomic_([a-z])", lambda m: f"atomic{m[1].upper()}", text)  # atomicAdd
     return re.sub(r"(?<![\w.])([a-z]\w*_\w+)(?:\(([\d, ]*)\))?", lambda m: (
         f"{name} {m[2] or ''}".strip() if (name := _instructions().get(m[1])) else m[0]), text)  # fmt: skip

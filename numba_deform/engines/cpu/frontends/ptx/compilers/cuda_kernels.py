@@ -23,7 +23,7 @@ HEADERS = {"stdint.h": f"{INTEGERS}typedef unsigned long long uintptr_t;\n", "cs
 KERNEL = re.compile(r"__global__[^;{}()]*(?:\b__\w+__\s*\((?:[^()]|\([^()]*\))*\)[^;{}()]*)*\b(\w+)\s*\(")
 
 
-def from_cuda(file, options=(), compiler=None):
+def from_cuda(file, options=(), compiler=None, language="cuda"):
     """The kernels of a CUDA C++ file as :func:`from_ptx` has them, compiled with line information for sm_90a,
     or what ``options`` say: ``["-arch=sm_100a"]``.
 
@@ -31,11 +31,12 @@ def from_cuda(file, options=(), compiler=None):
     ``pip install 'numba_deform[cuda]'`` if it is installed, else the one in PATH or CUDA_HOME, else NVRTC,
     which comes with numba-cuda and compiles files without host code and headers of the C library. nvcc wants a
     C++ compiler of the host beside it. ``options`` are more words for either, such as
-    ``["-std=c++20", "-Iinclude", "-DSTAGES=3"]``; the headers of CUDA's wheels need no ``-I``.
+    ``["-std=c++20", "-Iinclude", "-DSTAGES=3"]``; the headers of CUDA's wheels need no ``-I``. ``language`` is
+    that of cures, of ``languages.LANGUAGES``.
 
     Raises ValueError with the compiler's words, which name lines, where it does not compile the file;
     FileNotFoundError where there is no such file or no compiler, saying what to install."""
-    kernels = from_ptx(compiled(file, options, compiler), language="cuda", made=f"PTX of {Path(file).name}")
+    kernels = from_ptx(compiled(file, options, compiler), language=language, made=f"PTX of {Path(file).name}")
     kernels.parameters |= parameters(Path(file).read_text())
     return kernels
 

@@ -170,6 +170,20 @@ def is_kind(what, x, least_normal):
     return math.isfinite(x) and (not small if what == "normal" else small and x != 0)
 
 
+def _upper(x):
+    """A float64 without its lower 32 bits, and without subnormals."""
+    x = (np.float64(x).view(np.uint64) >> np.uint64(32) << np.uint64(32)).view(np.float64)
+    return x if abs(x) >= np.finfo(np.float64).tiny or x != x else np.copysign(0.0, x)
+
+
+@number
+def rough_reciprocal(x):
+    """1 / x of the upper half of a float64, which has one itself; an H200's is one of its units larger for 7 in
+    100."""
+    with np.errstate(all="ignore"):
+        return float(_upper(1 / _upper(x)))
+
+
 @number
 def reciprocal_root(x):
     """1 / sqrt(x) of a float64."""
