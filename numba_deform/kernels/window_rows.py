@@ -90,7 +90,7 @@ def layout(constants):
     return Layout(lanes, owned, run, -(-samples // (owned * run * lanes)), each)
 
 
-def sample_words(constants, arithmetic):
+def sample_words(arithmetic):
     """32-bit words of one prepared sample: the number of its tile, and what makes its weights."""
     return 2 if arithmetic == "packed" else 4
 
@@ -154,7 +154,7 @@ PACKED = {"float16": (_encode_f16, _decode_f16), "bfloat16": (_encode_bf16, _dec
 def samples_bytes(config, constants):
     """Bytes of the prepared samples of a warp."""
     shape = layout(constants)
-    return 4 * sample_words(constants, config.arithmetic) * shape.together * shape.rows
+    return 4 * sample_words(config.arithmetic) * shape.together * shape.rows
 
 
 def window_bytes(boxes, constants):
@@ -249,15 +249,14 @@ def consumer(config, constants):
     pitch_of = choice(tuple(width * PIXEL for _, width in boxes))
     # Of an address; the rest comes from a word's upper half, or is the bit of its column.
     ADDRESS = 0x3FFFF & ~(PIXEL if SPLIT else 0)
-    words = sample_words(constants, config.arithmetic)
-    WIDE, ENTRY, META = words == 4, 4 * words, samples_bytes(config, constants)
+    words, arithmetic = sample_words(config.arithmetic), ARITHMETIC[constants.dtype, config.arithmetic]
+    WIDE, LINES = words == 4, arithmetic.add_lines is not None
+    ENTRY, META = 4 * words, samples_bytes(config, constants)
     slots = 32 // words  # prepared samples that shared memory takes or gives at once
     # Owners with the same order of rows; rows that are written at once.
     ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
     new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
-    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     encode, decode = (_encode_fp32, _decode_fp32) if WIDE else PACKED[constants.dtype]
-    LINES = arithmetic.add_lines is not None
     new_sums, clear = sum_parts(arithmetic, 1)
     settle, following, row_number = jobs(config, constants)
     add_outside, advance = outside(config, constants), make_advance(config.stages)
