@@ -26,7 +26,7 @@ from .tuned import Answer, Candidate
 # Cycles for a sample and for a row, of direct and of window; measured with 12 to 32 samples a row.
 CYCLES = {
     "float16": ((2.5, 45.0), (2.5, 9.0)),
-    "bfloat16": ((3.6, 40.0), (3.0, 23.0)),
+    "bfloat16": ((3.6, 40.0), (2.9, 11.0)),
     "float32": ((5.8, 64.0), (5.0, 9.0)),
 }
 OUTSIDE_CYCLES = 200.0
