@@ -62,8 +62,9 @@ TOGETHER = 1  # the named barrier that all consumers pass before they start
 class Window:
     """Parameters of ``window``.
 
-    consumers     warps that add up; one more loads. 0 leaves it open: 15, or 19 where a lane prepares at
-                  most FEW_PREPARED samples at once, since that takes fewer registers
+    consumers     warps that add up; one more loads. 0 leaves it open: 12, three for each scheduler of an SM,
+                  or 19 where a lane prepares at most FEW_PREPARED samples at once, since that takes
+                  fewer registers
     stages        depth of the ring (>= 1): cells whose windows are in shared memory at once
     cell          height x width of a cell in pixels of the finest level; 0x0 leaves it open: what
                   kernels/window_fit.py expects to be fastest
@@ -119,7 +120,7 @@ class Window:
             raise ConfigError("variant", "window", rule)
         few = layout(constants).prepared <= FEW_PREPARED
         config = with_arithmetic(self, constants)
-        config = dataclasses.replace(config, consumers=self.consumers or (19 if few else 15))
+        config = dataclasses.replace(config, consumers=self.consumers or (19 if few else 12))
         if config.smallest_shared(constants) > SHARED_LIMIT:
             rule = f"with {config.consumers} consumers does not fit into the {SHARED_LIMIT} bytes of a block"
             raise ConfigError("stages", self.stages, rule)
@@ -151,7 +152,7 @@ class Window:
         """The ``window_fit.Costs``: shared memory delivers LINE bytes in a cycle, and TMA brings RATE."""
         pixel = constants.channels * ITEMSIZE[constants.dtype]
         sample = 4 * pixel / LINE + 0.05
-        return Costs(16.5, sample, 1100.0, pixel / RATE, pixel / LINE, outside=150.0, blocks=1)
+        return Costs(16.5, sample, 3000.0, pixel / RATE, pixel / LINE, outside=150.0, blocks=1)
 
     def corners_bytes(self, constants):
         """Bytes of the windows' corners of a block."""

@@ -33,8 +33,8 @@ KEPT = (0.999, 0.998, 0.996, 0.993, *(0.99 - 0.0025 * n for n in range(16)), 0.9
         0.8, 0.6, 0.4, 0.2, 0.1, 0.0)  # fmt: skip
 # Heights and widths of cells that are weighed, in pixels.
 CELLS = (
-    (6, 6), (6, 8), (8, 8), (8, 10), (10, 8), (10, 10), (10, 12), (12, 10), (12, 12), (12, 16), (14, 14),
-    (16, 12), (16, 16), (16, 20), (20, 16))  # fmt: skip
+    (6, 6), (6, 8), (8, 8), (8, 10), (10, 8), (10, 10), (10, 12), (12, 10), (12, 12), (12, 14), (14, 12),
+    (12, 16), (14, 14), (16, 12), (16, 16), (16, 20), (20, 16))  # fmt: skip
 KIND_SIDE = 192  # pixels of a kind's finest level, a square
 NOMINAL_SIGMA = 2.0  # pixels by which trained points have moved from where they start, about
 SHIFT_ERROR = 0.25  # pixels by which a block errs when it finds out where the middle is, about

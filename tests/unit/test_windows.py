@@ -493,12 +493,14 @@ def test_refused(parameters, field, words):
 
 
 @pytest.mark.parametrize(
-    ("levels", "points", "consumers"), [(4, 8, 15), (4, 4, 19), (5, 4, 15), (3, 7, 19)]
-)
-def test_open_consumers_go_by_the_samples_that_a_lane_prepares(levels, points, consumers):
+    ("levels", "points", "dtype", "consumers"),
+    [(4, 8, "float16", 12), (4, 8, "bfloat16", 12), (4, 8, "float32", 19), (4, 4, "float16", 19),
+     (5, 4, "float16", 12), (3, 7, "float16", 19)],
+)  # fmt: skip
+def test_open_consumers_go_by_the_samples_that_a_lane_prepares(levels, points, dtype, consumers):
     constants = Constants(
-        channels=32, levels=levels, points=points, dtype="float16", location_dtype="float32",
-        weight_dtype="float16",
+        channels=32, levels=levels, points=points, dtype=dtype, location_dtype="float32",
+        weight_dtype=dtype,
     )  # fmt: skip
     assert Window().resolve(constants).consumers == consumers
     own = Window(consumers=3, cell=(4, 5)).resolve(constants)
