@@ -11,6 +11,7 @@ and of that type alone. Needs PyTorch and a GPU.
 
 import argparse
 import ctypes
+import gc
 import statistics
 import subprocess
 import tempfile
@@ -116,6 +117,7 @@ class Call:
 def rows_of(group, cpp, rounds):
     """One row for each configuration of a group."""
     workload, pattern, dtype, location_dtype, variants = GROUPS[group]
+    gc.collect()  # graphs of the last group: a capture is spoilt by the end of one
     inputs, calls, rows = inputs_of(workload, pattern, 1), [], []
     for variant, parameters in variants:
         row = {"group": group, "workload": workload, "pattern": pattern, "dtype": dtype,

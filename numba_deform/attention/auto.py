@@ -2,10 +2,10 @@
 
 The choice is between a kernel that no pattern of samples slows down much (``direct``) and one that needs
 samples near their query (``window``). What they take on one SM, some cycles for each sample and some for each
-row, was measured on an H200 (bench/results/windows_seeds.json, windows_encoders.json, types_*.json). A sample
-outside its window costs 80 to 180 more (outside.json), and is taken for 200. Few rows are over before windows
-have arrived. What ``numba-deform tune`` has measured on this GPU (attention/tuned.py) takes the place of all
-this.
+row, was measured on an H200 (bench/results/windows_seeds.json, windows_encoders.json, types_*.json; bf16's
+windows: bf16_designs.json). A sample outside its window costs 80 to 180 more (outside.json), and is taken for
+200. Few rows are over before windows have arrived. What ``numba-deform tune`` has measured on this GPU
+(attention/tuned.py) takes the place of all this.
 
 Where windows may pay, the locations decide, on the GPU: the call is two launches. ``window`` looks at some
 samples first, and if too many lie outside its windows leaves the work to ``direct``, which ends at once if it
