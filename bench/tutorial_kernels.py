@@ -87,7 +87,8 @@ def _dropout(name, n):
 @of("04-low-memory-dropout.py", "*fp32 *fp32 i32 fp32 i32", BLOCK_SIZE=1024)
 def _seeded_dropout(name, n):
     x, seed = numbers(n), 112
-    right = np.where(philox(seed, n).view(np.int32) / 2.0**31 > 0.5, 2 * x, 0)
+    random = philox(seed, n).view(np.int32).astype(np.float32) * np.float32(2.0**-31)  # rounded, as there
+    right = np.where(random > 0.5, 2 * x, 0)
     return launch(name, n // 1024, 128, [x, np.empty_like(x), n, np.float32(0.5), seed], {1: right})
 
 
