@@ -162,7 +162,9 @@ class BadSize(SimFault):
 class CopyCollision(DataRace):
     """A copy is issued into the destination of one that nobody has waited for."""
     rule = "A destination belongs to one copy at a time."
-    cure = "Wait on the earlier copy's barrier before issuing into the same bytes."
+    cure = "Give each copy a place of its own; or issue this one only once the earlier was waited for and "
+    cure += "read, and its readers have said so: by a barrier (syncthreads), or on an empty barrier that the "
+    cure += "issuing thread waits for."
 
 # --- proxies --------------------------------------------------------------------------------------
 class MissingProxyFence(SimFault):

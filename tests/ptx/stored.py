@@ -14,7 +14,8 @@ from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
 
 KERNELS = Path(__file__).parent / "kernels"
 COMPILED = ("pipeline",)  # each of the file of its name
-CUDA, TRITON = ("ring", "volatile", "unset", "grid_sync", "fences", "wmma"), ("triton_rows", "triton_count")
+CUDA = "ring", "volatile", "unset", "grid_sync", "fences", "wmma", "stages"
+TRITON = "triton_rows", "triton_count"
 
 
 def ptx_of(kernel):

@@ -52,6 +52,24 @@ def test_faults_name_the_line_of_the_source(instruction, fault, words, chain):
     assert chain in caught.value.source
 
 
+def sums_of_tiles(name):
+    data, out = np.random.default_rng(0).random((8, 64), np.float32), np.zeros(64, np.float32)
+    nd.simulate(nd.from_ptx((KERNELS / "stages.ptx").read_text())[name], 1, 64, [data, out, 8])
+    return out, data.sum(axis=0)[::-1]
+
+
+def test_a_ring_that_is_overrun():
+    """Four copies into three stages: to wait before the fourth would lose what the first brings."""
+    with pytest.raises(faults.CopyCollision) as caught:
+        sums_of_tiles("overrun")
+    assert caught.value.where == "stages.cu:15"
+    for words in ("4 groups are under way, and there is room for 3", "Issue one stage less ahead",
+                  "a barrier (__syncthreads()) passed", "give the ring one stage more"):  # fmt: skip
+        assert words in caught.value.cure
+    for cured in ("one_less_ahead", "one_stage_more"):
+        assert np.array_equal(*sums_of_tiles(cured))
+
+
 def test_names_of_arrays_and_parameters():
     assert NAMES == {"ring": ("map", "out", "tiles")}
     assert nd.from_ptx(TEXT, NAMES["ring"])["ring"].parameters == NAMES["ring"]

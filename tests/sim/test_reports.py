@@ -776,3 +776,31 @@ def test_a_branch_is_blamed_only_where_it_was_not_taken(rounds, seed):
         simulate(kernel, 1, 64, [np.zeros(64, np.int32), rounds], seed=seed)
     assert ("out of its branch" in caught.value.cure) == (not rounds)
     assert "at the end of each round of the loop" in caught.value.cure
+
+
+@pytest.mark.parametrize(("line", "step", "wait", "said", "cure"), [
+    ("one", 0, False, "has not committed it", "One line issues both"),
+    ("two", 0, False, "has not committed it", "Give each of the two a place of its own"),
+    ("one", 1, False, "thread 0 has not waited for its group", "The ring is overrun. To wait here would"),
+    ("one", 1, True, "nothing orders that wait", "read what the earlier copy has brought does so before that"),
+])  # fmt: skip
+def test_a_copy_of_another_thread_over_one_that_nobody_has_read(line, step, wait, said, cure):
+    def kernel(values):
+        tile = cuda.shared.array(4, float32, alignment=16)
+        place, tid = shared_address(tile), cuda.threadIdx.x
+        if tid and step:
+            cp_async_commit_group()
+        if line == "one" and tid < 2:
+            cuda.nanosleep(10 * tid)
+            cp_async_cg_16(place, global_address(values), 16)
+        elif tid == 0:
+            cp_async_cg_16(place, global_address(values), 16)
+        elif tid == 1:
+            cuda.nanosleep(10)
+            cp_async_cg_16(place, global_address(values), 16)
+        if step:
+            cp_async_commit_group()
+        if wait:
+            cp_async_wait_group(0)
+
+    expect(faults.CopyCollision, kernel, aligned(floats(4)), words=[said, cure])

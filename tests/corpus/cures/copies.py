@@ -6,6 +6,7 @@ from base import wrong
 from numba import cuda, float32, int32, uint32, uint64
 
 from numba_deform.compiler import u64
+from numba_deform.device.cp_async import cp_async_ca_4
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
@@ -223,6 +224,117 @@ def leaves_one_group_too_many(data: u64, out: u64):
         cp_async_wait_group(2)  # cure: cp_async_wait_group(1)
         cuda.syncthreads()
         total += tile[t, i]  # <- fault
+    st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+def takes_from_a_ring(data, out):
+    return [(out[:WARP], data.reshape(-1, WARP).sum(axis=0))]
+
+
+@wrong(
+    faults.CopyCollision, source="CUDA guide, Asynchronous Data Copies: a multi-stage pipeline",
+    args=tiles(2 * TILES), expect=takes_from_a_ring,
+    names=("The ring is overrun", "4 groups are under way", "room for 3", "Issue one stage less ahead"),
+)  # fmt: skip
+def issues_one_stage_too_many(data: u64, out: u64):
+    """Three stages are filled ahead, and each round fills one more before it reads."""
+    tile = cuda.shared.array((3, WARP), uint32, alignment=128)
+    ahead = 3  # cure: ahead = 2
+    i, total = int32(cuda.threadIdx.x), uint32(0)
+    source, place = data + uint64(16 * i), shared_address(tile) + uint32(16 * i)
+    for t in range(-ahead, 2 * TILES):
+        if i < 8 and t + ahead < 2 * TILES:
+            to = place + uint32(BYTES * ((t + ahead) % 3))
+            cp_async_cg_16(to, source + uint64(BYTES * (t + ahead)), 16)  # <- fault
+        cp_async_commit_group()
+        if t >= 0:
+            cp_async_wait_group(2)
+            cuda.syncthreads()
+            total += tile[t % 3, i]
+            cuda.syncthreads()
+    st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.CopyCollision, source="CUDA guide, Asynchronous Data Copies: a multi-stage pipeline",
+    args=tiles(2 * TILES), expect=takes_from_a_ring,
+    names=("The ring is overrun", "3 groups are under way", "room for 2", "give the ring one stage more"),
+)  # fmt: skip
+def ring_of_one_stage_too_few(data: u64, out: u64):
+    """Two tiles are on their way while a third is read, in two stages."""
+    tile = cuda.shared.array((BUFFERS, WARP), uint32, alignment=128)
+    stages = 2  # cure: stages = 3
+    i, total = int32(cuda.threadIdx.x), uint32(0)
+    source, place = data + uint64(16 * i), shared_address(tile) + uint32(16 * i)
+    for t in range(-2, 2 * TILES):
+        if i < 8 and t + 2 < 2 * TILES:
+            to = place + uint32(BYTES * ((t + 2) % stages))
+            cp_async_cg_16(to, source + uint64(BYTES * (t + 2)), 16)  # <- fault
+        cp_async_commit_group()
+        if t >= 0:
+            cp_async_wait_group(2)
+            cuda.syncthreads()
+            total += tile[t % stages, i]
+            cuda.syncthreads()
+    st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.CopyCollision, source="PTX ISA 9.7.9.25.3.2: two copies of a group to the same place",
+    args=tiles(2), expect=takes_from_a_ring, names=("Give each of the two a place of its own", "a later step"),
+)  # fmt: skip
+def two_operands_to_one_place(data: u64, out: u64):
+    """Each thread copies its part of two tiles, the second over the first."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    i = int32(cuda.threadIdx.x)
+    place = shared_address(tile) + uint32(4 * i)
+    cp_async_ca_4(place, data + uint64(4 * i), 4)
+    # cure: cp_async_ca_4(place + uint32(BYTES), data + uint64(BYTES + 4 * i), 4)
+    cp_async_ca_4(place, data + uint64(BYTES + 4 * i), 4)  # cure: pass  # <- fault
+    cp_async_commit_group()
+    cp_async_wait_group(0)
+    st_global_b32(out + uint64(4 * i), tile[0, i] + tile[1, i])
+
+
+@wrong(
+    faults.CopyCollision, source="PTX ISA 9.7.9.25.3.2: two copies of a group to the same place",
+    args=tiles(1), expect=takes_from_a_ring,
+    names=("If this one is to replace those zeros", "cp_async_wait_group(0)", "before this"),
+)  # fmt: skip
+def zeros_and_then_the_data(data: u64, out: u64):
+    """A tile is cleared by copies of no bytes, and then filled, with no wait between the two."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    i = int32(cuda.threadIdx.x)
+    place = shared_address(tile) + uint32(4 * i)
+    cp_async_ca_4(place, data, 0)
+    cp_async_commit_group()
+    # cure: cp_async_wait_group(0)
+    cp_async_ca_4(place, data + uint64(4 * i), 4)  # <- fault
+    cp_async_commit_group()
+    cp_async_wait_group(0)
+    st_global_b32(out + uint64(4 * i), tile[i])
+
+
+@wrong(
+    faults.CopyCollision, source="CUDA guide, Asynchronous Data Copies: bulk copies that share a barrier",
+    args=tiles(), expect=takes_from_a_ring, hardware="guarded",
+    names=("Give each copy a place of its own", "waited for and read"),
+)  # fmt: skip
+def four_tiles_into_three_places(data: u64, out: u64):
+    """One barrier is for four tiles, the last of which goes to where the first one does."""
+    tile = cuda.shared.array((TILES, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    start_ring(full, WARP)
+    if i == 0:
+        mbarrier_arrive_expect_tx(full, TILES * BYTES)
+        for t in range(TILES):
+            # cure: place = shared_address(tile) + uint32(BYTES * t)
+            place = shared_address(tile) + uint32(BYTES * (t % 3))  # cure: pass
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, full)  # <- fault
+    mbarrier_wait(full, 0)
+    for t in range(TILES):
+        total += tile[t, i]
     st_global_b32(out + uint64(4 * i), uint32(total))
 
 

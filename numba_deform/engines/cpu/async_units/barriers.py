@@ -40,7 +40,7 @@ class Barriers:
 
     def _not_here(self, thread, address):
         """The fault of who uses an address at which there is no barrier of this block."""
-        name = self._place_of_barrier(thread, address)
+        name = self.place_of(thread, address)
         rank, place = (address >> RANK) - 1, address & (1 << RANK) - 1
         if rank < 0 or rank >= len(self.block.cluster.blocks):
             return thread.fault(faults.NotABarrier, f"uses {name}, which is not an initialised mbarrier", name)
@@ -77,7 +77,7 @@ class Barriers:
                     barrier.known[thread.tid] = True
                     return
             raise fault
-        name = self._place_of_barrier(thread, address)
+        name = self.place_of(thread, address)
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"initialises {name} with a count of {count}", name)
         barrier = self.kind(self.block, address, self._index_name(address), count, thread)
@@ -105,7 +105,7 @@ class Barriers:
         shared.written[address : address + 8] = [Ended(thread)] * 8
         shared.poison(address, 8)
 
-    def _place_of_barrier(self, thread, address):
+    def place_of(self, thread, address):
         """The name of the bytes at ``address``, which is a multiple of 8."""
         name = self.block.shared.name_of(address)
         if address % 8:

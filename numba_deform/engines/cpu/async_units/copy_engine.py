@@ -206,7 +206,8 @@ class CopyEngine:
         if size:
             region = block.globals.find(thread, src, size, "copies")
             region.on_copy_read(thread, src, size, groups.done_component, groups.number)
-        copy = Copy(thread, "cp.async", dst, width, phase=groups.number, generic=True)
+        what = "cp.async" if size else "cp.async of zeros"
+        copy = Copy(thread, what, dst, width, phase=groups.number, generic=True)
         block.shared.on_write(thread, dst, width, copy)
         block.shared.poison(dst, width)
         groups.open.append(copy)

@@ -7,7 +7,7 @@ from ....device.limits import SHARED_LIMIT
 from ... import faults
 from ..memory.access_records import CHANGE, OUTSIDE, READ, UNWRITTEN, WRITE, Access, Copy, Ended, Live, copy_of
 from .arrivals import by_a_reader, too_few_bytes
-from .groups import explain_copy, explain_group, released_in_flight
+from .groups import ONE_LINE, explain_copy, explain_group, explain_lost, released_in_flight
 from .race_causes import RELAXED, race, relaxed_arrival
 from .refills import far_refill, refill_fault, release_of, too_early, verb_of, waited_too_early
 from .source_causes import carved
@@ -180,7 +180,7 @@ def _over_copy(space, thread, copy, verb, name, address, size, newer):
         return fault
     fault = thread.fault(faults.CopyCollision if newer else faults.DataRace, what, barrier or name)
     if barrier is None:
-        return explain_copy(fault, thread, copy)
+        return explain_lost(fault, thread, copy, newer) if newer else explain_copy(fault, thread, copy)
     if barrier.block is not thread.block:
         if newer and newer.generic and (copy.block, copy.tid) != (newer.block, newer.tid):
             fault.cure = "Give each of the two senders a place of its own, or order them: let the second send "
@@ -195,8 +195,7 @@ def _over_copy(space, thread, copy, verb, name, address, size, newer):
         fault.cure = f"Wait on {barrier.name}, for the phase that the copy counts in, before this write."
         return carved(fault, space, address, size, True)
     if copy.tid != newer.tid and all(getattr(copy, a) == getattr(newer, a) for a in SAME):
-        fault.cure = "One line issues both: give each thread that comes there a place of its own, say by its "
-        fault.cure += "lane, or let one thread copy for all."
+        fault.cure = ONE_LINE
         return fault
     both = min(copy.address + copy.size, newer.address + newer.size) - max(copy.address, newer.address)
     if both < min(copy.size, newer.size):

@@ -35,6 +35,16 @@ GROUP_KINDS = {
     ),
 }  # fmt: skip
 
+ZEROS = "cp.async of zeros"  # of which none come from its source
+ONE_LINE = ("One line issues both: give each thread that comes there a place of its own, say by its lane, or "
+            "let one thread copy for all.")  # fmt: skip
+ONE_STEP = ("Give each of the two a place of its own. If this one is of a later step, issue it once the group "
+            "of the earlier was committed (cp_async_commit_group), waited for and read, and a barrier "
+            "(syncthreads) passed.")  # fmt: skip
+OVERRUN = ("To wait here would not do: what the earlier copy brings would be lost before anybody has read it. "
+           "Issue one stage less ahead, and fill a stage again only once it was waited for and read, and a "
+           "barrier (syncthreads) passed; or give the ring one stage more.")  # fmt: skip
+
 
 def explain_copy(fault, thread, copy):
     """Have ``fault`` of ``thread`` say what the group of ``copy`` lacks, which no mbarrier completes."""
@@ -43,6 +53,25 @@ def explain_copy(fault, thread, copy):
     groups = issuer.groups[kind]
     owner = groups.done_component if kind == "cp.async" else groups.read_component
     return explain_group(fault, thread, issuer, owner, copy.phase)
+
+
+def explain_lost(fault, thread, copy, newer):
+    """The same where ``newer`` goes to the bytes of ``copy``: after a wait alone nobody has read them."""
+    fault, issuer = explain_copy(fault, thread, copy), copy.block.threads[copy.tid]
+    apart = newer.phase - copy.phase if newer.barrier is None else -1  # groups
+    own, wait = newer.tid == copy.tid, fault.cure
+    if apart == 0 and not own and copy.site == newer.site:
+        fault.cure = ONE_LINE
+    elif issuer.seen[issuer.groups["cp.async"].done_component] >= copy.phase:
+        fault.cure += " Who is to read what the earlier copy has brought does so before that barrier."
+    else:
+        room = f": with this copy {apart + 1} groups are under way, and there is room for {apart}"
+        fault.cure = f"The ring is overrun{room * (own and apart > 0)}. {OVERRUN}" if apart else ONE_STEP
+        fault.rule = "A destination belongs to one copy until that was waited for; what two of them leave "
+        fault.rule += "there is undefined (PTX 9.7.9.25.3.2)."
+        if copy.what == ZEROS:
+            fault.cure = f"If this one is to replace those zeros: {wait} Otherwise: {fault.cure}"
+    return fault
 
 
 def explain_group(fault, thread, issuer, owner, number):

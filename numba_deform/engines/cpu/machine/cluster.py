@@ -174,9 +174,7 @@ class Cluster:
     # --- barriers -------------------------------------------------------------------------------------
     def _barrier(self, thread, block, address, verb):
         """The barrier at that address of ``block``, which ``thread`` of another block uses."""
-        live, name = block.barriers.live, block.shared.name_of(address)
-        if address % 8:
-            raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name)
+        live, name = block.barriers.live, block.barriers.place_of(thread, address)
         self._visit(thread, block, lambda: f"{verb} {name}", live.get(address))
         let_come(thread, block.shared, address, lambda: address not in live)
         barrier = live.get(address)
