@@ -96,9 +96,11 @@ def build(config, constants):
     ROWS_PER_BLOCK, WORDS = config.threads // layout.lanes, layout.run * layout.sides_per_lane
     parts, arithmetic = row_parts(config, constants), ARITHMETIC[constants.dtype, config.arithmetic]
     locate = LOCATE[constants.method]
-    # Lanes of a row whose runs are of the finest level, where that is the same in each round.
+    # Lanes of a row whose runs are of the finest level, where that is the same in each round, and where there
+    # are registers for two loops.
     whole = config.fine and layout.parts == layout.rounds == 1 and constants.is_usual
-    FINE = constants.points // layout.run if whole else 0
+    fits = config.arithmetic == "packed" or layout.run < 8
+    FINE = constants.points // layout.run if whole and fits else 0
     place, new_sums, new_raw, unpack = parts.place, parts.new_sums, parts.new_raw, parts.unpack
 
     @cuda.jit(device=True, forceinline=True)
