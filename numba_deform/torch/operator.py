@@ -114,7 +114,8 @@ def backward_on_gpu(
         return tuple(t.new_zeros(t.shape if yes else 0) for t, yes in wanted)
     found = backward_by(lambda *wanted: backward_plan(value.get_device(), *wanted, *call), grad_out, value,
                         locations, weights, of_value, of_locations, of_weights, deterministic)  # fmt: skip
-    return tuple(value.new_empty(0) if gradient is None else gradient for gradient in found)
+    pairs = zip(found, (value, locations, weights), strict=True)
+    return tuple(tensor.new_empty(0) if gradient is None else gradient for gradient, tensor in pairs)
 
 
 def backward_by(plan_of, grad_out, value, locations, weights, of_value, of_locations, of_weights,

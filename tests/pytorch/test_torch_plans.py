@@ -184,6 +184,15 @@ def test_a_backward_launch_gets_its_operands(monkeypatch, wanted, dtype, determi
         gradient.data_ptr() for gradient, yes in zip(found, wanted, strict=True) if yes]  # fmt: skip
 
 
+def test_an_operator_has_something_empty_for_what_is_not_wanted(monkeypatch):
+    """In each one's own type, as the fake implementation says. Mutant: all in the type of value."""
+    value, weights = torch.zeros(1, 4, 2, 32, dtype=torch.float16), torch.zeros(1, 3, 2, 1, 2)
+    monkeypatch.setattr(operator, "backward_by", lambda *_: [None] * 3)
+    tensors = value, (2, 2), (0,), torch.zeros(1, 3, 2, 1, 2, 2), weights
+    found = operator.backward_on_gpu(torch.zeros(1, 3, 64), *tensors, None, "default", False, False, False)
+    assert [(t.dtype, t.numel()) for t in found] == [(torch.float16, 0), (torch.float32, 0), (torch.float32, 0)]
+
+
 @pytest.mark.parametrize("dtype, sums, wanted", [
     ("float32", "fp32", ["clear 1", "backward 1"]),
     ("float16", "fp32", ["clear 2", "backward 2", "rounded 2 1"]),
