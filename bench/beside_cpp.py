@@ -19,14 +19,12 @@ from pathlib import Path
 
 import torch
 from auto_loop import replayed
-from bf16 import IN_A_GRAPH, inputs_of
+from bf16 import IN_A_GRAPH, Call, by_variant, inputs_of
 
-from numba_deform import ms_deform_attn
 from numba_deform.engines.gpu.device import find_gpu
 from numba_deform.measure import record
-from numba_deform.measure.baselines import sample_levels
 
-ROWS, SAME = 256, ("workload", "pattern", "dtype", "location_dtype")
+SAME = ("workload", "pattern", "dtype", "location_dtype")
 WRAPPER = """
 #define main main_of_deform_attn
 #include "deform_attn.cu"
@@ -73,45 +71,22 @@ def bordered(value, shapes):
     return torch.cat(levels, 1).contiguous(), starts
 
 
-class Call:
-    """One configuration, captured."""
+def by_cpp(run):
+    """A ``launch_of`` of Call: the C++ program, by its compiled launch."""
 
-    def __init__(self, inputs, variant, parameters, dtype, location_dtype, cpp):
-        self.index, value, locations, weights = inputs
-        dtype = getattr(torch, dtype)
-        self.given = value.to(dtype), locations.to(getattr(torch, location_dtype)), weights.to(dtype)
-        batch, queries = locations.shape[:2]
-        self.out = self.given[0].new_empty(batch, queries, value.shape[2] * value.shape[3])
-        if variant == "cpp":
-            shapes = self.index[0].tolist()
-            padded, starts = bordered(self.given[0], shapes)
-            index = torch.tensor(shapes, device="cuda"), torch.tensor(starts, device="cuda")
-            tensors = padded, *index, *self.given[1:]
+    def launch_of(call):
+        shapes, (batch, queries) = call.index[0].tolist(), call.given[1].shape[:2]
+        padded, starts = bordered(call.given[0], shapes)
+        index = torch.tensor(shapes, device="cuda"), torch.tensor(starts, device="cuda")
+        tensors = padded, *index, *call.given[1:]
 
-            def call():
-                stream = torch.cuda.current_stream().cuda_stream
-                places = [t.data_ptr() for t in tensors]
-                cpp(stream, *places, batch, padded.shape[1], queries, self.out.data_ptr())
+        def launch():
+            stream, places = torch.cuda.current_stream().cuda_stream, [t.data_ptr() for t in tensors]
+            run(stream, *places, batch, padded.shape[1], queries, call.out.data_ptr())
 
-        else:
+        return launch
 
-            def call():
-                value, *samples = self.given
-                ms_deform_attn(value, *self.index, *samples, variant, out=self.out, **parameters)
-
-        self.call = call
-        call()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            for _ in range(IN_A_GRAPH):
-                call()
-
-    def error(self):
-        """Of some rows of the first batch item, beside PyTorch's grid_sample in float64."""
-        rows = slice(0, None, max(1, self.out.shape[1] // ROWS))
-        value, locations, weights = (t[:1].double() for t in self.given)
-        right = sample_levels(value, self.index[0].tolist(), locations[:, rows], weights[:, rows])
-        return float((self.out[:1, rows].double() - right).norm() / right.norm())
+    return launch_of
 
 
 def rows_of(group, cpp, rounds):
@@ -124,7 +99,8 @@ def rows_of(group, cpp, rounds):
                "location_dtype": location_dtype, "variant": variant, "parameters": parameters}  # fmt: skip
         rows.append(row)
         try:
-            call = Call(inputs, variant, parameters, dtype, location_dtype, cpp)
+            launch_of = by_cpp(cpp) if variant == "cpp" else by_variant(variant, **parameters)
+            call = Call(inputs, dtype, location_dtype, launch_of)
             calls.append((row, call))
             row["error"] = call.error()
         except Exception as error:  # one that does not fit on this GPU

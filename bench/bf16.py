@@ -20,6 +20,7 @@ from auto_loop import replayed
 from numba_deform import ms_deform_attn, preset
 from numba_deform.engines.gpu.device import find_gpu
 from numba_deform.measure import record
+from numba_deform.measure.baselines import sample_levels
 
 WORKLOADS = "detr-encoder", "detr-encoder-b4", "mask2former", "bevformer-temporal", "seeds"
 KINDS = [("float16", "packed", "float16"), ("float16", "packed", "float32"), ("bfloat16", "fp32", "float32"),
@@ -37,43 +38,45 @@ def inputs_of(name, pattern, seed):
 
 
 class Call:
-    """One kind of call, captured."""
+    """One kind of call, captured. ``launch_of(call)`` gives what launches it."""
 
-    def __init__(self, inputs, variant, dtype, arithmetic, location_dtype):
+    def __init__(self, inputs, dtype, location_dtype, launch_of):
         self.index, value, locations, weights = inputs
         dtype = getattr(torch, dtype)
         self.given = value.to(dtype), locations.to(getattr(torch, location_dtype)), weights.to(dtype)
         self.out = self.given[0].new_empty(*locations.shape[:2], value.shape[2] * value.shape[3])
-
-        def call():
-            value, *samples = self.given
-            ms_deform_attn(value, *self.index, *samples, variant, out=self.out, arithmetic=arithmetic)
-
-        call()
+        launch = launch_of(self)
+        launch()
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             for _ in range(IN_A_GRAPH):
-                call()
+                launch()
 
     def error(self):
         """Of some rows of the first batch item, beside PyTorch's grid_sample in float64."""
         rows = slice(0, None, max(1, self.out.shape[1] // ROWS))
-        value, locations, weights = (tensor[0].double() for tensor in self.given)
-        shapes, starts = (index.tolist() for index in self.index)
-        exact = 0
-        for level, ((height, width), start) in enumerate(zip(shapes, starts, strict=True)):
-            plane = value[start : start + height * width].permute(1, 2, 0).unflatten(2, (height, width))
-            grid = 2 * locations[rows, :, level].transpose(0, 1) - 1
-            found = torch.nn.functional.grid_sample(plane, grid, align_corners=False)
-            exact = exact + (found * weights[rows, :, level].transpose(0, 1).unsqueeze(1)).sum(-1)
-        exact = exact.permute(2, 0, 1).flatten(1)
-        return float((self.out[0, rows].double() - exact).norm() / exact.norm())
+        value, locations, weights = (tensor[:1].double() for tensor in self.given)
+        right = sample_levels(value, self.index[0].tolist(), locations[:, rows], weights[:, rows])
+        return float((self.out[:1, rows].double() - right).norm() / right.norm())
+
+
+def by_variant(variant, **parameters):
+    """A ``launch_of`` of Call: the operator by one variant."""
+
+    def launch_of(call):
+        value, *samples = call.given
+        return functools.partial(
+            ms_deform_attn, value, *call.index, *samples, variant, out=call.out, **parameters)  # fmt: skip
+
+    return launch_of
 
 
 def row_of(name, variant, pattern, rounds, seed):
     inputs = inputs_of(name, pattern, seed)
     kinds = [kind for kind in KINDS if variant == "window" or kind[:2] != ("bfloat16", "packed")]
-    calls = {"_".join(kind): Call(inputs, variant, *kind) for kind in kinds}
+    calls = {"_".join((dtype, arithmetic, location_dtype)):
+             Call(inputs, dtype, location_dtype, by_variant(variant, arithmetic=arithmetic))
+             for dtype, arithmetic, location_dtype in kinds}  # fmt: skip
     times = {kind: [] for kind in calls}
     for turn in range(1 + rounds):
         for kind in calls if turn % 2 else reversed(calls):

@@ -13,7 +13,7 @@ import numpy as np
 
 from ... import faults
 from ...tensormap import SWIZZLE_SPANS, FourRows, Rows, TensorMapError, swizzle_offsets
-from ..memory.access_records import Copy, Write, copy_of, is_generic, stretches, writers
+from ..memory.access_records import ZEROS, Copy, Write, copy_of, is_generic, stretches, writers
 from ..memory.cycle_costs import COST
 from ..memory.scalars import WORD
 from ..memory.vector_clocks import ASYNC
@@ -206,8 +206,7 @@ class CopyEngine:
         if size:
             region = block.globals.find(thread, src, size, "copies")
             region.on_copy_read(thread, src, size, groups.done_component, groups.number)
-        what = "cp.async" if size else "cp.async of zeros"
-        copy = Copy(thread, what, dst, width, phase=groups.number, generic=True)
+        copy = Copy(thread, "cp.async" if size else ZEROS, dst, width, phase=groups.number, generic=True)
         block.shared.on_write(thread, dst, width, copy)
         block.shared.poison(dst, width)
         groups.open.append(copy)

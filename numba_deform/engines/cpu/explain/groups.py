@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ... import faults
 from ...waiting import ranges
+from ..memory.access_records import ZEROS
 from .arrivals import too_few_bytes
 
 
@@ -35,7 +36,6 @@ GROUP_KINDS = {
     ),
 }  # fmt: skip
 
-ZEROS = "cp.async of zeros"  # of which none come from its source
 ONE_LINE = ("One line issues both: give each thread that comes there a place of its own, say by its lane, or "
             "let one thread copy for all.")  # fmt: skip
 ONE_STEP = ("Give each of the two a place of its own. If this one is of a later step, issue it once the group "

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 NEVER = 1 << 30  # a clock no thread can have seen
+ZEROS = "cp.async of zeros"  # what a Copy is that brings nothing from its source
 
 
 class Write:
