@@ -44,7 +44,7 @@ def test_every_program_has_its_size_or_compiles(monkeypatch, chunk):
     is compiled by other tests. Every third: all of them run where there is a GPU (``bench/at_scale.py``)."""
     are_grown = "/" in chunk or chunk == "bugs"
     if are_grown:
-        monkeypatch.setattr(scaled, "grown", lambda work: grown(work, copies=2))
+        monkeypatch.setattr(scaled, "grown", lambda work, copies=None: grown(work, 2))
     for program in scaled.table()[chunk]():
         try:
             work = program.make(scaled.most_resident)
@@ -241,7 +241,7 @@ def test_a_process_that_cannot_begin_is_told_once(scripted):
 @pytest.mark.parametrize("chunk", ["bugs", "whole/look_back", "instructions/clusters", "lessons/01_boxes"])
 def test_others_side_by_side(engine, monkeypatch, chunk):
     """What is grown of them leaves in each copy what it should."""
-    monkeypatch.setattr(scaled, "grown", lambda work: grown(work, copies=2))
+    monkeypatch.setattr(scaled, "grown", lambda work, copies=None: grown(work, 2))
     monkeypatch.setenv("NUMBA_DEFORM_ENGINE", "cpu")  # as a lesson sets it
     for program in scaled.table()[chunk]()[::4]:
         row = at_scale.Repeated(engine, program.make(None)).row(1, 60)
