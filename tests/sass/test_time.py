@@ -74,12 +74,19 @@ def test_a_half_unit_takes_every_second_cycle():
     """64 lanes of integers to 128 of floats. Mutants: one rate for all; a unit that all quarters share."""
     fast, slow = code("FADD R0, R0, R1", EXIT), code("IADD3 R0, R0, R1, RZ", EXIT)
     many = [[0] * 10 + [1] for _ in range(2)]
-    apart = [many[0], [], [], [], many[1]]  # warps 0 and 4: the same quarter
+    apart = [many[0], [], [], [], many[1], [], [], []]  # warps 0 and 4: the same quarter
     assert play(fast, *apart).ends == [21]
     assert play(slow, *apart).ends == [39]
     assert play(slow, *many).ends == [20 - 1]
     listing = code("IMAD R0, R1, R2, R3", "IMAD.MOV.U32 R0, RZ, RZ, R1", "MUFU.RCP R0, R1")
     assert [busy(one) for one in listing] == [2, 1, 8]
+
+
+@pytest.mark.parametrize("warps", [1, 2, 4])
+def test_warps_of_small_blocks_are_spread(warps):
+    """Eight warps at a time, two to each quarter. Mutant: each block's first warp is of the first quarter."""
+    blocks = [[[0] * 10 + [1]] * warps for _ in range(8 // warps)]
+    assert max(play(code("FADD R0, R0, R1", EXIT), *blocks, resident=8).ends) == 21
 
 
 def test_a_tensor_core_takes_512_products_a_cycle():
@@ -91,7 +98,7 @@ def test_a_tensor_core_takes_512_products_a_cycle():
 def test_the_warp_that_issued_goes_on_and_then_the_last():
     """Mutants: the oldest first; in turn. Warps 0, 4 and 8 are of one quarter."""
     listing = code("FADD R0, R0, R1", "FADD R0, R0, R1 | 20", EXIT)
-    traces = [[0, 1, 2], [], [], [], [0, 0, 1, 2], [], [], [], [0, 0, 0, 1, 2]]
+    traces = [[0, 1, 2], [], [], [], [0, 0, 1, 2], [], [], [], [0, 0, 0, 1, 2], [], [], []]
     sm = play(listing, *traces)
     # 8 issues four, then 4 three, then 0 two; their ends come 20 cycles after each one's last
     assert sm.ends == [4 + 3 + 1 + 20]
@@ -101,7 +108,7 @@ def test_the_warp_that_issued_goes_on_and_then_the_last():
 def test_a_warp_goes_on_while_it_can():
     """Also when one before it in order could issue again. Mutant: always the last that can."""
     listing = code("FADD R0, R0, R1", "FADD R0, R0, R1 | 3", EXIT)
-    sm = play(listing, [0] * 10 + [2], [], [], [], [1, 2])
+    sm = play(listing, [0] * 10 + [2], [], [], [], [1, 2], [], [], [])
     assert sm.ends == [12]
     assert sm.stalls["not_selected", 2] == 12 - 3
 

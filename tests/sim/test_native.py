@@ -18,10 +18,12 @@ from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_ini
 from numba_deform.device.memory import (
     global_address,
     global_at,
+    ld_acquire_gpu_global_b32,
     ld_global_b32,
     ld_shared_b32,
     ld_shared_v2,
     ld_shared_v4,
+    red_add_release_gpu_global_u32,
     shared_address,
     st_global_b32,
     st_shared_b32,
@@ -281,6 +283,47 @@ def test_a_block_takes_back_the_sets_of_the_one_before(monkeypatch):
     monkeypatch.setattr(record_table, "SET_ROOM", 3 * THREADS // 2 * (layout.SET_THREADS + 2 * THREADS))
     report = run(sharing, np.zeros(16 * THREADS, np.int64), 3, 2, grid=16, block=THREADS, compiled=True)
     assert report.compiled and len(asked) < THREADS
+
+
+@pytest.mark.parametrize("waits, writes", [(True, False), (False, False), (True, True)])
+def test_records_of_ended_blocks_are_forgotten(monkeypatch, waits, writes):
+    """The first block lives while others end, and knows afterwards who has accessed what. Mutants: nothing is
+    forgotten; records that arrays, sets of readers or threads hold keep their old numbers."""
+
+    def first_waits(data, done, waits, writes):
+        tile, i, t = cuda.shared.array(THREADS, int32), cuda.blockIdx.x, cuda.threadIdx.x
+        for r in range(20):
+            tile[t] = t * r + i
+            cuda.syncthreads()
+            data[cuda.grid(1)] += tile[(t + 1) % THREADS] + tile[0]
+            if i == 0 and r == 10 and t == 0:
+                n = 0
+                while waits and ld_acquire_gpu_global_b32(global_address(done)) < 5:
+                    data[t] += tile[n % THREADS]
+                    n += 1
+                if writes:
+                    tile[0] = 7
+            cuda.syncthreads()
+        if i == 0 and t == 0:
+            for other in range(6 * THREADS):
+                data[t] += data[other]
+        elif t == 0:
+            red_add_release_gpu_global_u32(global_address(done), 1)
+
+    counts, sweep = [], record_table.Table.sweep
+
+    def counted(table, lists):
+        sweep(table, lists)
+        counts.append(table.words[layout.COUNT])
+        table.full = 0
+
+    monkeypatch.setattr(record_table, "FULL", 0)
+    monkeypatch.setattr(record_table.Table, "sweep", counted)
+    args = np.zeros(6 * THREADS, np.int64), np.zeros(1, np.uint32)
+    told, ended = alike(first_waits, *args, waits, writes, grid=6, block=THREADS)
+    right = waits and not writes
+    assert ended if right else told[0] is faults.DataRace, told
+    assert not right or len(counts) > 5 and max(counts) < 12 * THREADS
 
 
 def test_blocks_that_read_the_same_words_and_write_them():

@@ -102,11 +102,12 @@ class Sm:
     def _start(self, slot, time):
         traces = self.queue.pop(0)
         self.live[slot] = sum(bool(trace) for trace in traces)
+        whole = len(traces) % QUARTERS == 0  # else one warp after the other goes where there are fewest
         for number, trace in enumerate(traces):
             if trace:
                 warp = Running(trace, (slot, number), time + self.c.start, (self.begun, number), self)
                 self._due(warp)
-                pool = self.pools[number % QUARTERS]
+                pool = self.pools[number % QUARTERS] if whole else min(self.pools, key=len)
                 pool.append(warp)
                 pool.sort(key=lambda warp: warp.place, reverse=True)
         self.begun, self.idle = self.begun + 1, [0] * QUARTERS

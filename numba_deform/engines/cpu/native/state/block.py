@@ -279,6 +279,7 @@ class NativeBlock(Block):
     def close(self):
         super().close()
         self.table.take_back(self.index, self.shared.written, self.shared.read_by)
+        self.machine.forget()
         for handle in self.thread_rows[:, layout.HANDLE].tolist() if self.threads else ():
             self.machine.code.destroy(handle)
         for name in vars(self).keys() - STAYS:

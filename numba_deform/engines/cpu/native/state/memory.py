@@ -55,6 +55,9 @@ class Checked:
                 return
         super().on_write(thread, address, size, record)
 
+    def record_lists(self):
+        return [self.written, self.read_by]
+
     def has(self, record, first, stop):
         return self.table.number_of(record) in self.written.array[first:stop].tolist()
 
@@ -106,6 +109,9 @@ class NativeRegion(Checked, GlobalRegion):
         if not self.row[layout.READ_ONLY]:
             self.paths = RecordNumbers(self.table, self.table.reader, self.size, self.size)
             self.row[layout.READ_ONLY] = self.paths.array.ctypes.data
+
+    def record_lists(self):
+        return [*super().record_lists(), *([self.paths] if self.row[layout.READ_ONLY] else ())]
 
     def _untouched(self):
         kinds = self.table.writer, self.table.reader  # 0 is INITIAL, and nobody

@@ -24,6 +24,7 @@ from ..runtime import layout
 from .rows import fill
 
 ROOM = 1 << 16  # records that there is room for at first
+FULL = 1 << 22  # records after which those that nothing holds are looked for
 SET_ROOM = 1 << 24  # numbers in all sets of readers: memory that nobody touches costs nothing
 
 
@@ -33,12 +34,12 @@ class Table:
     def __init__(self, words, sites, threads):
         self.words, self.sites, self.blocks = words, sites, {}
         self.rows = np.zeros((0, 4), np.int32)
-        self.writers = {0: INITIAL, 1: UNWRITTEN, 2: OUTSIDE}
-        self.readers = {0: None}
+        # What has a number must not be gone: another object could have its id.
+        self.writers, self.readers = {0: INITIAL, 1: UNWRITTEN, 2: OUTSIDE}, {0: None}
         self.numbers = {id(obj): number for number, obj in self.writers.items()}
         self.spare = []  # zeros that ended blocks had for the bytes of their shared memory
-        self.kept = []  # what has a number must not be forgotten: another object could have its id
         words[layout.COUNT] = layout.FIRST_NUMBER
+        self.full = FULL
         self.make_room(ROOM)
         self.rows[:, layout.OF_BLOCK] = layout.NOBODY
         self.threads, width = threads, layout.SET_THREADS + 2 * threads
@@ -66,7 +67,6 @@ class Table:
             if number >= len(self.rows):
                 self.make_room(2 * len(self.rows))
             self.numbers[id(record)] = number
-            self.kept.append(record)
             (self.writers if isinstance(record, Write) else self.readers)[number] = record
             self.describe(number, record)
         return number
@@ -137,6 +137,27 @@ class Table:
         for each in (written, read_by):
             each.array[: len(each)] = 0
             self.spare.append(each.array)
+
+    def sweep(self, lists):
+        """Forget the records that neither ``lists``, of RecordNumbers, nor sets hold any more, most of them of
+        blocks that have ended; the others are numbered anew."""
+        sets, count = self.sets[: self.words[layout.SET_COUNT]], self.words[layout.COUNT]
+        members = sets[:, layout.SET_THREADS : layout.SET_THREADS + self.threads]
+        arrays = [sets[:, layout.SET_BEFORE], members, *(each.array[: len(each)] for each in lists)]
+        held = np.arange(count) < layout.FIRST_NUMBER
+        for array in arrays:
+            held[array[array < layout.FIRST_SET]] = True
+        new = np.cumsum(held, dtype=np.int32) - 1
+        for array in arrays:
+            array[...] = np.where(array < layout.FIRST_SET, new[np.minimum(array, count - 1)], array)
+        left = self.words[layout.COUNT] = int(new[-1]) + 1
+        self.rows[:left] = self.rows[:count][held]
+        self.full = left + max(FULL, sum(map(len, arrays)))
+        for known in (self.writers, self.readers):
+            there = [(n, record) for n, record in known.items() if n >= layout.FIRST_SET or held[n]]
+            known.clear()
+            known.update((n if n >= layout.FIRST_SET else int(new[n]), record) for n, record in there)
+        self.numbers = {id(r): n for known in (self.readers, self.writers) for n, r in known.items()}
 
     def remember(self, known, number, record):
         known[number] = record

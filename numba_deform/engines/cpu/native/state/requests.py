@@ -56,6 +56,15 @@ class RequestHandler:
             return [int.from_bytes(np.array(value, FLOATS[kind]).tobytes(), "little")]
         return [int(value)]
 
+    def forget(self):
+        """Where records have become many, let go of those that nothing holds any more."""
+        if self.words[layout.COUNT] > self.table.full:
+            living = [block for block in self.table.blocks.values() if "shared" in vars(block)]
+            memories = [*self.regions, *(block.shared for block in living)]
+            self.table.sweep([each for memory in memories for each in memory.record_lists()])
+            for block in living:
+                block.cache[...] = 0
+
     def close(self):
         """Let go of what all this takes, much of which refers to each other, now that nothing runs any more."""
         blocks = list(self.table.blocks.values())
