@@ -14,7 +14,8 @@
                with a fence of the tensor map before it what that costs; many give what the copy engine takes
                for one, on one SM or on all of them. A lane waits alone, or its whole warp with it; a fence may
                be of a map that nobody uses
-    blocks     blocks of a fixed time, one on an SM at a time: what lies between one and the next
+    blocks     blocks of a fixed time, one on an SM at a time: what lies between one and the next; of no
+               time, many at once: how soon one after the other is handed out (not measured yet)
 
 Cycles are of the SM's clock, read by the kernel, the smallest of several runs; those of ``blocks`` are a
 launch's time at the clock that the GPU reaches."""
@@ -293,6 +294,7 @@ def measured(gpu, model=False):
     if gpu:
         for cycles in (1000, 4000):
             row("from block to block", between(gpu, blocks, [cycles], 200) - cycles, block=cycles)
+        row("a block of many, of all SMs", between(gpu, blocks, [0], 1) / SMS, block=0)
         ways = itertools.product(list(BOXES)[1:3], (8, 16), ("none", "block"), (1, 4))
         for name, steps, fence, count in ways:
             kernel = build_copies(BOXES[name][0], 4, 8, 2, fence, count)

@@ -24,7 +24,7 @@ from ..engines.sass.units import GPUS, HOPPER, QUARTERS, SMS
 # Of measured by predicted times of the rows that were held back: where nine of ten lie (bench/PREDICTED.md).
 LOW, HIGH, HELD_BACK = 0.89, 1.18, 228
 # Likewise of OTHERS times of kernels of other kinds, on an H100 and an H200: where INSIDE lie (the same page).
-OTHERS_LOW, OTHERS_HIGH, INSIDE, OTHERS = 0.89, 1.84, 146, 164
+OTHERS_LOW, OTHERS_HIGH, INSIDE, OTHERS = 0.89, 1.58, 147, 164
 MOST = 20_000_000  # instructions of warps that run for a profile
 TIE = 0.1  # predicted times that lie further apart are in the order that was measured, nearly always
 
@@ -138,12 +138,14 @@ def predict(run, constants=HOPPER, repeats=1, own=False):
     sm, *_ = sms = [Sm(run.listing, L1(traces.l1_bytes), far, constants, fetch) for _ in range(size)]
     total = play(sms, [traces.blocks[rank::size] for rank in range(size)], run.resident)
     cycles = total if mine <= done else _extrapolate(sm.ends, run.resident, mine)
+    handed = run.blocks * constants.handed
+    total, cycles = total * max(1, handed / cycles), max(cycles, handed)
     issue, quarters = sm.busy.pop("issue"), ("alu", "fma", "fp64", "xu", "tensor", "uniform", "cbu")
     busy = {unit: cycle / total / (QUARTERS if unit in quarters else 1) for unit, cycle in sm.busy.items()}
     for unit in ("lsu", "tma"):  # instructions alone; the work is the data path's, the copy engine's
         busy.pop(unit, None)
-    return Prediction(cycles * repeats, {"issue": issue / total / QUARTERS, **busy}, dict(sm.stalls), constants,
-                      dict(sm.clocks), own)  # fmt: skip
+    busy = {"issue": issue / total / QUARTERS, **busy, "blocks": handed / cycles}
+    return Prediction(cycles * repeats, busy, dict(sm.stalls), constants, dict(sm.clocks), own)
 
 
 def write_clocks(kernel, grid, args, shared_bytes, marks, block, cluster=None):

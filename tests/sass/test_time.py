@@ -19,7 +19,7 @@ from numba_deform.engines.sass.units import HOPPER, SMS, busy
 from numba_deform.measure import predict as predicting
 from numba_deform.measure.predict import Prediction, predict
 
-C = HOPPER._replace(start=0)
+C = HOPPER._replace(start=0, handed=0)
 ROOT = Path(__file__).parents[2]
 EXIT = "EXIT"
 
@@ -379,6 +379,16 @@ def test_a_part_stands_for_a_large_grid():
     assert predict(run_of(4, 4 * SMS), C, repeats=3).cycles == pytest.approx(600, abs=20)
 
 
+def test_blocks_are_handed_out_one_by_one():
+    """Forty of 100 cycles on each SM, two at a time, would be over sooner. Mutants: a launch hands out no
+    blocks; it takes both, one after the other."""
+    found, free = (predict(run_of(12, 40 * SMS), each) for each in (HOPPER._replace(start=0), C))
+    assert found.cycles == pytest.approx(40 * SMS * HOPPER.handed) and found.binds == "blocks"
+    assert found.busy["blocks"] == 1 and found.busy["issue"] < free.busy["issue"] / 2
+    slow = predict(run_of(12, 40 * SMS, resident=1), HOPPER._replace(start=0, handed=0.5))
+    assert slow.cycles == pytest.approx(4000, rel=0.05) and slow.busy["blocks"] == pytest.approx(0.66, abs=0.05)
+
+
 def test_which_blocks_run():
     """Mutants: a large grid runs whole; one that just fits is cut; clusters by blocks' numbers."""
 
@@ -529,7 +539,7 @@ def test_the_page_tells_of_kernels_of_others():
     assert low == pytest.approx(predicting.OTHERS_LOW, abs=0.005)
     assert high == pytest.approx(predicting.OTHERS_HIGH, abs=0.005)
     claims = [Prediction(1.0, {}, {}, own=own).told() for own in (False, True)]
-    assert "146 of 164 times of other kernels" in claims[0]
+    assert "147 of 164 times of other kernels" in claims[0]
     assert "of 228 recorded times of this package" in claims[1]
     assert {name for name, _ in predicted_others.CASES} == set(predicted_others.KERNELS)
     assert len(predicted_others.CASES) >= 40

@@ -74,6 +74,8 @@ CONSTANTS = {
                f"{ALONE}: turns of loops, 5.3 to 7.2"),
     "wake": (20, "from the end of a phase to the warp that waits for it", "assumed, as short"),
     "start": (455, "from a block's end to the next one's first instruction", f"{ALONE}: from block to block"),
+    "handed": (1.14, "of all SMs for each block of a grid, which are handed out one by one",
+               "results/others_fetched_h200.json: five of the corpus' grids of 12,672 blocks, in the median"),
     "launch_us": (2.8, "microseconds of an empty kernel", f"launch, {CEILING}"),
     "ghz": (1.98, "clock", "device property of H100 and H200"),
 }  # fmt: skip
