@@ -6,13 +6,14 @@ from base import wrong
 from numba import cuda, int32, uint32, uint64
 
 from numba_deform.compiler import u64
+from numba_deform.device.cp_async import cp_async_ca_4, cp_async_mbarrier_arrive, cp_async_mbarrier_arrive_noinc
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_drop,
     mbarrier_arrive_expect_tx,
     mbarrier_init,
 )
-from numba_deform.device.memory import shared_address, shared_at, st_global_b32
+from numba_deform.device.memory import global_address, shared_address, shared_at, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.registers import setmaxnreg_dec
 from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init, fence_proxy_async
@@ -22,6 +23,7 @@ from numba_deform.engines import faults
 
 WARP, TILES, BYTES = 32, 4, 128
 FULL_MASK = 0xFFFFFFFF
+PING_PONG = np.arange(3)[:, None, None] * 100 + np.arange(2)[:, None] * 10 + np.arange(31, -1, -1)
 
 
 def numbers(count=64, room=64):
@@ -449,3 +451,48 @@ def waits_with_an_old_token(data: u64, out: u64):
     if i < WARP:
         tile[i] = uint32(7)
     st_global_b32(out + uint64(4 * i), uint32(seen + uint32(1)))
+
+
+# --- counts -----------------------------------------------------------------------------------------
+@wrong(
+    faults.MissingArrivals, source="PTX ISA 9.7.13.15.15: cp.async.mbarrier.arrive, .noinc", block=64,
+    args=numbers(128, 128), expect=lambda data, out: [(out, data)], hardware="guarded",
+    names=("raise the pending count before they lower it", "cp_async_mbarrier_arrive_noinc there"),
+)  # fmt: skip
+def arrivals_of_cp_async_that_raise_the_count(data, out):
+    """The barrier expects an arrival of each lane, and those of cp.async come on top of them."""
+    tile, bars = cuda.shared.array(64, uint32, alignment=128), cuda.shared.array(4, uint64)
+    full, i = shared_address(bars), int32(cuda.threadIdx.x)
+    if i < 4:
+        mbarrier_init(full + 8 * i, WARP)
+    cuda.syncthreads()
+    for n in range(TILES):
+        s, odd = n % 2, n // 2 & 1
+        if i < WARP:
+            mbarrier_wait(full + 16 + 8 * s, odd ^ 1)
+            cp_async_ca_4(shared_address(tile) + 128 * s + 4 * i, global_address(data) + 128 * n + 4 * i, 4)
+            cp_async_mbarrier_arrive(full + 8 * s)  # cure: cp_async_mbarrier_arrive_noinc(full + 8 * s)
+        else:
+            mbarrier_wait(full + 8 * s, odd)  # <- fault
+            out[WARP * n + i - WARP] = tile[WARP * s + i - WARP]
+            fence_proxy_async()
+            mbarrier_arrive(full + 16 + 8 * s)
+
+
+@wrong(
+    faults.NamedBarrierMisuse, source="PTX ISA 9.7.13.1: bar.arrive and bar.sync name one number", block=64,
+    args=numbers(1, 192), expect=lambda data, out: [(out.reshape(3, 2, 32), PING_PONG)], hardware="guarded",
+    names=("Call it with 64", "named barrier 1 is for 32 threads", "and for 64"),
+)  # fmt: skip
+def meets_by_two_numbers(data, out):
+    """Two warps take turns: each waits at its own barrier for 32 threads, the other arrives there for 64."""
+    scratch, w, i = cuda.shared.array(32, uint32), cuda.threadIdx.x // 32, cuda.threadIdx.x % 32
+    if w == 1:
+        bar_arrive(1, 64)
+    for n in range(3):
+        bar_sync(1 + w, 32)  # cure: bar_sync(1 + w, 64)  # <- fault
+        scratch[i] = 100 * n + 10 * w + i
+        cuda.syncwarp()
+        out[64 * n + 32 * w + i] = scratch[31 - i]
+        if w == 0 or n < 2:
+            bar_arrive(2 - w, 64)

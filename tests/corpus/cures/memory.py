@@ -8,6 +8,7 @@ from numba import cuda, int32, uint32
 from numba_deform.compiler import u64
 from numba_deform.device.matrix import ldmatrix_x1
 from numba_deform.device.memory import (
+    atom_add_gpu_global_u32,
     dynamic_start,
     global_address,
     global_at,
@@ -21,6 +22,7 @@ from numba_deform.device.memory import (
     st_relaxed_gpu_global_b32,
     st_release_gpu_global_b32,
 )
+from numba_deform.device.sync import fence_acq_rel_gpu
 from numba_deform.engines import faults
 
 WARP, ROWS = 32, 36
@@ -507,3 +509,48 @@ def last_row_of_a_matrix_is_missing(data: u64, out: u64):
     cuda.syncwarp()
     row = shared_at(shared_address(tile), i % 8, 16)
     st_global_b32(global_at(out, i, 4), ldmatrix_x1(row))  # <- fault
+
+
+# --- flags among blocks ---------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, source="CUDA guide, memory fence functions: the sum of all blocks by the last one", grid=3,
+    args=words(1, 96, 32), expect=lambda ticket, note, out: [(out, 3 + 3 * np.arange(32))],
+    names=("Call cuda.threadfence() behind the barrier, right before the atomic", "changed ticket[0]"),
+)  # fmt: skip
+def ticket_whose_fence_is_before_the_barrier(ticket, note, out):
+    """All threads call a fence and meet; the one that takes the ticket has called it before it knew of them."""
+    last, b, i = cuda.shared.array(1, uint32), cuda.blockIdx.x, cuda.threadIdx.x
+    note[32 * b + i] = b + i
+    fence_acq_rel_gpu()
+    cuda.syncthreads()
+    if i == 0:
+        # cure: cuda.threadfence()
+        last[0] = atom_add_gpu_global_u32(global_address(ticket), 1)
+        fence_acq_rel_gpu()
+    cuda.syncthreads()
+    if last[0] == 2:
+        for k in range(3):
+            out[i] += note[32 * k + i]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="PTX ISA section 8: a release covers what its thread knew", grid=3,
+    args=words(2, 32, 32), expect=lambda flags, data, out: [(out, 3 * np.arange(32))],
+    names=("Put cuda.syncthreads() before the release of thread 0", "released flags[0]"),
+)  # fmt: skip
+def released_without_its_block_and_relayed(flags, data, out):
+    """The first block sets a flag before its threads have met, the second hands on what it has acquired."""
+    flag, b, i = global_address(flags), cuda.blockIdx.x, cuda.threadIdx.x
+    if b == 0:
+        data[i] = 3 * i
+        # cure: cuda.syncthreads()
+        if i == 0:
+            st_release_gpu_global_b32(flag, 1)
+    else:
+        while i == 0 and ld_acquire_gpu_global_b32(flag + 4 * (b - 1)) != b:
+            pass
+        if i == 0 and b == 1:
+            st_release_gpu_global_b32(flag + 4, 2)
+        cuda.syncthreads()
+        if b == 2:
+            out[i] = data[i]  # <- fault

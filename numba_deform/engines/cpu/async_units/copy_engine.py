@@ -408,6 +408,8 @@ class CopyEngine:
                 elif copy_of(w):
                     fault.cure = "Call fence_proxy_async() in a thread that has waited for it, then a barrier, "
                     fault.cure += "then issue the copy."
+                elif home is not self.block:
+                    fault.cure = fault.cure.replace("it behind", "fence_proxy_async_cluster() behind")
                 if home.tells_of_tensor_memory(w):
                     fault.waiver = "alloc-fence"
                 if not home.execution.waived.excuses(fault, thread, w.site):

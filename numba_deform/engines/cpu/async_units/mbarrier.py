@@ -83,6 +83,7 @@ class MBarrier:
         self.tokens = set()  # that arrivals have returned
         # {thread: (clock, site)} of this phase's arrivals by noComplete that nothing is known to come after
         self.unfollowed = {}
+        self.raised = -1, 0, None  # phase, how often arrivals of cp.async have raised its count, where last
         self.alone = {}  # {thread: (clock, site)} of bytes announced in this phase that no arrival came with
         self.time = self.done_time = 0.0
 
@@ -287,6 +288,7 @@ class MBarrier:
             raise thread.explain.bad_arrival(self, thread)
         if more:
             self.pending += 1
+            self.raised = self.phase, 1 + self.raised[1] * (self.raised[0] == self.phase), thread.site()
             if self.pending > MAX_COUNT:
                 what = f"pending count of {self.name} becomes {self.pending}, above {MAX_COUNT}"
                 raise thread.fault(faults.BadCount, what, self)

@@ -18,7 +18,7 @@ from .arrivals import bad_arrival, from_afar, inval_fault, late_announcement, ov
 from .error_origin import blamed
 from .groups import outlives, sends_after_its_end, visits_ended, wait_for_product
 from .load_checks import LoadChecks
-from .meetings import cure_of_named_barrier, lanes_apart, lapped, without_its_warp
+from .meetings import cure_of_named_barrier, lanes_apart, lapped, other_count, without_its_warp
 from .missing_arrivals import MissingArrivalsReport
 from .refills import missed_phase, unfenced_refill, verb_of
 from .source_order import depth_of

@@ -62,6 +62,13 @@ def also_acquire(pair, space, address, flag):
     return f" {acquire(pair, space, *found)}" if found and found[0].last_fence[1] <= found[1] else ""
 
 
+def is_acquired(block, space, address, flag):
+    """Whether a thread of the block that has read the flag last acquires what it hands on."""
+    met = [t for t in block.threads if t.met and t.met[0] is flag]
+    found = _read(space, address, met)
+    return any(t.met[3] for t in met) or found and found[0].last_fence[1] >= found[1]
+
+
 def _is_released(handed, block):
     """Whether ``handed`` has by releases all that it has by fences of threads which met at a barrier after."""
     released, fenced = handed.get(block), handed.get((FENCED, block))
@@ -88,10 +95,11 @@ def _read(space, address, threads):
     return next(reads, None)
 
 
-def flags_of(pair):
-    """(memory, address, record, flag) of each flag that the other block has set and this block has read."""
+def flags_of(pair, by_any=False):
+    """(memory, address, record, flag) of each flag that the other block has set and this block has read;
+    ``by_any``: or any other block."""
     for space, address, record, flag in _words(pair):
-        if any(of is pair.thread.block for of, _ in record.seen):
+        if any(of is not pair.other.block if by_any else of is pair.thread.block for of, _ in record.seen):
             yield from ((space, address, w, flag) for w in writers(record) if w.block is pair.other.block)
 
 

@@ -145,8 +145,9 @@ def released_in_flight(copy, giver, name, r):
     late = "for which it waits later" if giver.seen[r.owner] >= r.clock else "which it has not waited for"
     what = f"arrives on {empty.name}, which gives {name} back, while the product of {at(r.site)}, {late}, "
     what += f"may still be reading it; {giver.describe(copy)} issues a {copy.what} into it at {at(copy.site)}"
-    gave = giver.arrivals.get(empty)
-    cure = f"Call {call}, in all threads of the warpgroup, before the release at {at(gave)}."
+    gave, groups = giver.arrivals.get(empty), giver.block.threads[r.tid].groups["wgmma"]
+    commit = "wgmma_commit_group() behind the product, and then " * (groups.number == r.clock)
+    cure = f"Call {commit}{call}, in all threads of the warpgroup, before the release at {at(gave)}."
     rule = GROUP_KINDS["wgmma"].rule
     return giver.fault_at(faults.ReadAfterRelease, what, gave, empty, rule=rule, cure=cure)
 

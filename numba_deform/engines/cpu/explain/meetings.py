@@ -12,6 +12,30 @@ def count_too_small(tids, number, count, place):
             f"Give it the number of threads that come to it: bar_sync({number}, {-(-len(tids) // 32) * 32}).")
 
 
+def two_counts(block):
+    """(the warps that come, what is wrong, the cure, where, a thread there) for each two calls of a named
+    barrier of which one names all threads that come, and the other fewer."""
+    calls, at = block.named_barrier_calls.items(), block.threads[0].at
+    for (number, count, site), tids in calls:
+        for (same, other, there), them in calls:
+            warps = {tid >> 5 for tid in tids | them}
+            if number == same and count < other == 32 * len(warps):
+                what = f"named barrier {number} is for {count} threads at {at(site)}, and for {other} at "
+                what += at(there)
+                cure = f"Call it with {other} at {at(site)} too: all who come to a barrier name one number."
+                yield warps, what, cure, site, min(tids)
+
+
+def other_count(barrier, thread, wanted):
+    """The fault where ``thread`` comes to a named barrier with another number than those that wait there."""
+    what = f"named barrier {barrier.number} with {wanted} threads, while others wait there with "
+    what += str(barrier.wanted)
+    for _, more, cure, site, tid in two_counts(barrier.block):
+        giver = barrier.block.threads[tid]
+        return giver.fault_at(faults.NamedBarrierMisuse, f"{what}; {more}", site, barrier, cure=cure)
+    return thread.fault(faults.NamedBarrierMisuse, what, barrier)
+
+
 def without_its_warp(barrier, skipped):
     """The fault of a barrier that completes without all lanes of some warps; ``skipped``: how many of each have
     come."""

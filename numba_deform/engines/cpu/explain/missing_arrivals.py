@@ -140,6 +140,15 @@ class MissingArrivalsReport:
             "bring; or have the other side skip it as well."
         )  # fmt: skip
 
+    def raised(self, barrier):
+        """Arrivals of cp.async have raised the count before they lowered it."""
+        phase, times, site = barrier.raised
+        return phase == self.phase and times >= barrier.pending > 0 and (
+            f"The arrivals of cp.async at {self.threads[0].at(site)} raise the pending count before they lower "
+            f"it, so that the {barrier.pending} still missing are others. To be among those, call "
+            "cp_async_mbarrier_arrive_noinc there."
+        )
+
     def beside(self, barrier):
         """The threads whose arrivals are missing stand where others do that have arrived, or have ended."""
         warps = {tid >> 5 for tid in self.arrived}
@@ -175,7 +184,7 @@ class MissingArrivalsReport:
         for other in self.others:
             twin = other.barriers.live.get(barrier.address)
             used = twin and (twin.phase or twin.pending < twin.expected)
-            if used and not any(twin in thread.waits for thread in other.threads):
+            if used and not any(twin in t.waits or t.waiting[1] is twin for t in other.threads):
                 who = ranges(sorted(twin.arrived or twin.last_arrivers))
                 return (
                     f"{twin.name} of block {other.index}, the same barrier there, has arrivals that nobody "
@@ -211,5 +220,5 @@ class MissingArrivalsReport:
             "turn; acquire of a Ring does so."
         )  # fmt: skip
 
-    CURES = (never_came, committed_elsewhere, not_committed, not_announced, other_parity, nobody_left, beside,
-             never_released, in_another_block, never_complete, skipped, nobody_began)  # fmt: skip
+    CURES = (never_came, committed_elsewhere, not_committed, not_announced, raised, other_parity, nobody_left,
+             beside, never_released, in_another_block, never_complete, skipped, nobody_began)  # fmt: skip

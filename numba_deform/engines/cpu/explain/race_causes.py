@@ -8,8 +8,15 @@ from ... import faults
 from ..memory.access_records import CHANGE, READ, WRITE
 from ..memory.vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 from . import source_causes as source
-from .flag_causes import also_acquire, flags_of, lock_without_fence, ticket_without_fence, unacquired
-from .meetings import count_too_small
+from .flag_causes import (
+    also_acquire,
+    flags_of,
+    is_acquired,
+    lock_without_fence,
+    ticket_without_fence,
+    unacquired,
+)
+from .meetings import count_too_small, two_counts
 from .races import Cause, Race, elements
 from .refills import FOR_ITS_WARP
 
@@ -74,6 +81,14 @@ def _count_too_small(pair):
             what, cure = count_too_small(tids, number, count, pair.thread.at(site))
             kind, more = faults.NamedBarrierMisuse, f"; {what}: it completes without the others"
             yield Cause(cure, kind.rule, more, kind, (pair.thread, site))
+
+
+def _two_counts(pair):
+    """Warps of both call one named barrier, and name two numbers of threads for it."""
+    for warps, what, cure, site, tid in two_counts(pair.thread.block):
+        if {pair.thread.warp, pair.other.tid >> 5} <= warps:
+            kind, who = faults.NamedBarrierMisuse, pair.thread.block.threads[tid]
+            yield Cause(cure, kind.rule, f"; {what}", kind, (who, site))
 
 
 def _old_phase(pair):
@@ -320,7 +335,7 @@ def _set_by_another(pair):
     """A thread of the other block has released after the access, and did not know of it; or the thread itself
     has set a flag after it, which hands nothing on."""
     other = pair.other
-    for space, address, w, flag in flags_of(pair):
+    for space, address, w, flag in [*flags_of(pair)] or flags_of(pair, by_any=True):
         name, place = space.name_of(address, True), pair.thread.at(w.site)
         own = covers(flag.wide, w.block, w.owner, w.clock - 1)  # a fence before it counts on
         if own and w.tid != other.tid:
@@ -331,6 +346,16 @@ def _set_by_another(pair):
                 "passed.",
                 f"; {pair.who(w.tid)} released {name} at {place}, and no barrier before that told it of this",
             )  # fmt: skip
+        setter = other.block.threads[w.tid]
+        taken = w.reads and pair.kind is READ and is_acquired(pair.thread.block, space, address, flag)
+        if not own and taken and pair.known_to(w) and not setter.last_fence[0]:
+            yield Cause(
+                f"Call cuda.threadfence() {'behind the barrier, ' * (w.tid != other.tid)}right before the "
+                f"atomic at {place}.",
+                "An atomic by itself hands nothing on; a fence before it covers what its thread has done and "
+                "knows by then.",
+                f"; {pair.who(w.tid)} changed {name} at {place} after that{_lacking(setter, other)}",
+            )  # fmt: skip
         if not own and not w.reads and pair.known_to(w):
             scope = "cluster_shared_cluster" if hasattr(space, "dynamic_names") else "gpu_global"
             yield Cause(
@@ -338,7 +363,7 @@ def _set_by_another(pair):
                 f"right before it.{also_acquire(pair, space, address, flag)}",
                 "A relaxed store hands on nothing of what its thread did before.",
                 f"; {pair.who(w.tid)} set {name} at {place} after that, by a relaxed store"
-                f"{_lacking(other.block.threads[w.tid], other)}",
+                f"{_lacking(setter, other)}",
             )  # fmt: skip
 
 
@@ -388,9 +413,9 @@ HANDED_ON = (  # what others may still do
     _met_relaxed,
 )  # fmt: skip
 CAUSES = (  # (the scopes that the two may share, what looks for a cause)
-    ("cta", _old_token), ("cta", _count_too_small), ("cta", _early_reader), ("cta cluster", _old_phase),
-    ("cta cluster", _arrived_for_its_warp), ("cta", _behind_its_arrival), ("cluster gpu", _narrow_wait),
-    ("cluster gpu", _narrow_scope), (ANY, _one_byte_by_two_names),
+    ("cta", _old_token), ("cta", _count_too_small), ("cta", _two_counts), ("cta", _early_reader),
+    ("cta cluster", _old_phase), ("cta cluster", _arrived_for_its_warp), ("cta", _behind_its_arrival),
+    ("cluster gpu", _narrow_wait), ("cluster gpu", _narrow_scope), (ANY, _one_byte_by_two_names),
     (ANY, lambda pair: source.overlaps(pair.space)),
     (ANY, _plain_beside_atomic), ("cta", source.passed_by), ("cta", source.barrier_in_a_branch),
     (ANY, source.of_two_rounds), ("cluster gpu", source.same_in_each_block),

@@ -191,10 +191,8 @@ class Block(Scheduler):
         if barrier is None:
             whole = kind == "syncthreads"
             barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site(), whole)
-        others = barrier.wanted
-        if others != wanted:
-            what = f"named barrier {number} with {wanted} threads, while others wait there with {others}"
-            raise thread.fault(faults.NamedBarrierMisuse, what, barrier)
+        if barrier.wanted != wanted:
+            raise self.explain.other_count(barrier, thread, wanted)
         before, fault = self.completed.get(number), None
         if barrier.has(thread):
             fault = self.explain.lapped(barrier, thread, wait)
