@@ -237,7 +237,8 @@ class Session:
             grid.run(0, "late", False, Report())
         except (SimFault, EngineError) as stopped:
             put_back()
-            return f"its {type(stopped).__name__} stops every run"
+            error = isinstance(stopped, EngineError)
+            return "the engine cannot run it on" if error else f"its {type(stopped).__name__} stops every run"
         return ""
 
     def _simulated(self, name, call, only=None):

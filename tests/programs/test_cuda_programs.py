@@ -196,6 +196,37 @@ def test_launches_whose_arguments_are_not_numpys_are_not_compared():
     assert [memory_and_kind(each)[0] for each in launched] == [[], None]
 
 
+@pytest.mark.parametrize("line, cure", [
+    ("s[t] += s[t + 16]; s[t] += s[t + 8]", "read into a variable, meet at __syncwarp(), write"),
+    ("int v = s[t + 16]; __syncwarp(); s[t] += v; __syncwarp(); v = s[t + 8]; __syncwarp(); s[t] += v", ""),
+    ("int4 v = ((int4 *)(x + 2))[0]; t = (t + v.x + v.y + v.z + v.w) & 31", "multiples of 16 bytes; or"),
+])  # fmt: skip
+def test_what_is_wrong_within_a_line(tmp_path, line, cure):
+    """Sums of a warp as they were written before Volta, with their mend; and a wide load of an odd row."""
+    source = tmp_path / "line.cu"
+    source.write_text(f"""
+__global__ void sums(const int *x, int *y) {{
+    __shared__ volatile int s[64];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    s[t + 32] = 0;
+    __syncwarp();
+    {line};
+    y[t] = t;
+}}
+int main() {{
+    int *x, *y;
+    cudaMalloc(&x, 256);
+    cudaMalloc(&y, 256);
+    cudaMemset(x, 0, 256);
+    sums<<<1, 32>>>(x, y);
+    return cudaDeviceSynchronize();
+}}
+""")
+    ended, _, told, _ = check(tmp_path, source)
+    assert (ended, "line.cu:8" in told) == ((1, True) if cure else (0, False)) and cure in told
+
+
 @pytest.mark.parametrize("unrolled, read", [
     ("", "part"), ("#pragma unroll 1", "part"), ("", "((volatile float *)part)")])  # fmt: skip
 def test_a_barrier_missing_in_a_loop(tmp_path, unrolled, read):

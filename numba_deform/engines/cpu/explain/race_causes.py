@@ -40,7 +40,8 @@ def race(space, thread, kind, other, what, name):
         if pair.near or next(_causes(pair, HANDED_ON), None):
             break
         thread.let_others_come()  # an acquire or a release may be late
-    cause = next(_causes(pair), None) or Cause(UNORDERED[pair.scope])
+    unordered = UNORDERED[pair.scope] if pair.one_warp else UNORDERED[pair.scope].replace("syncwarp, ", "")
+    cause = next(_causes(pair), None) or Cause(unordered)
     who, site = cause.at or (thread, thread.site())
     what = (cause.what or what) + cause.more + VOLATILE * pair.is_volatile
     plain = RULES[pair.scope] + BEYOND * pair.wide
@@ -318,6 +319,15 @@ def _one_element(pair):
     )
 
 
+def _one_statement(pair):
+    """A line reads what another lane of the warp writes by it."""
+    if pair.one_line and pair.one_warp and pair.kinds != {WRITE}:
+        yield Cause(
+            "The line reads and writes, and no barrier fits between: read into a variable, meet at "
+            "cuda.syncwarp(), write, and meet again; or exchange the numbers by shuffles."
+        )
+
+
 # --- what the blocks have handed on -------------------------------------------------------------------
 def _known_to_a_neighbour(pair):
     """Another thread of this block has acquired it, and no barrier has passed that on."""
@@ -422,5 +432,5 @@ CAUSES = (  # (the scopes that the two may share, what looks for a cause)
     ("cluster gpu", ticket_without_fence), (ANY, lock_without_fence), ("cluster gpu", _known_to_a_neighbour),
     (ANY, unacquired), ("cluster gpu", _set_by_another), ("cluster", _met_relaxed), (ANY, _change_by_hand),
     (ANY, _one_element), ("cluster gpu", source.of_one_block_alone), (ANY, source.in_place),
-    (ANY, source.phase_of_the_grid),
+    (ANY, source.phase_of_the_grid), ("cta", _one_statement),
 )  # fmt: skip

@@ -38,6 +38,11 @@ class Race(NamedTuple):
         return self.other.block is self.thread.block
 
     @property
+    def one_warp(self):
+        """Whether both are of one warp."""
+        return self.near and self.other.tid >> 5 == self.thread.warp
+
+    @property
     def scope(self):
         """The smallest that both are in."""
         clustered = self.other.block in self.thread.block.cluster.blocks

@@ -46,7 +46,11 @@ class ThreadMemory(ThreadOrdering):
         if (address - memory.base if size > 16 else address) % size:
             name, verb = memory.name_of(address), verb.partition(" ")[0]
             what = f"{verb} {size} bytes at {name}, not a multiple of {size}"
-            raise self.fault(faults.Misaligned, what, name)
+            fault = self.fault(faults.Misaligned, what, name)
+            if not memory.is_shared:
+                fault.cure = self.block.globals.padded(address, size) or (
+                    f"Keep offsets into the array multiples of {size} bytes; or access fewer bytes at a time.")
+            raise fault
         return memory, address
 
     def load(self, space, address, size, words, read_only=False):

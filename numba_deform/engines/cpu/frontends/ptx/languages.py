@@ -13,6 +13,8 @@ LANGUAGES = {"cuda": 1, "cupy": 1, "torch": 1, "triton": 2, "ptx": 3, "gluon": 3
 RELEASE, ACQUIRE = 'an atomic with sem="release"', 'an atomic with sem="acquire"'
 # Numba's words, as a pattern; CUDA C++; Triton; PTX.
 WORDS = (
+    (r"a barrier \(syncthreads, (?:an )?mbarrier[^)]*\)", "a barrier (__syncthreads(), an mbarrier)",
+     "tl.debug_barrier()", "a barrier (bar.sync, an mbarrier)"),
     (r"a barrier \(syncthreads, syncwarp, (?:an )?mbarrier[^)]*\)", "a barrier (__syncthreads(), __syncwarp(), "
      "an mbarrier)", "tl.debug_barrier()", "a barrier (bar.sync, bar.warp.sync, an mbarrier)"),
     (r"cuda\.threadfence\(\) and an atomic, or st_release_gpu_global_b32", None, RELEASE, None),
@@ -48,6 +50,8 @@ WORDS = (
     (r"mbarrier_wait(_cluster)?\b", "a loop of mbarrier.try_wait", None, "a loop of mbarrier.try_wait"),
     (r"wgmma_wait_group_n\.\.\(sums, 0\)", "wgmma.wait_group 0", None, "wgmma.wait_group 0"),
     (r"Make it by wgmma_descriptor, of", "Make it of", None, "Make it of"),
+    (r"Give a map of it, nd\.TensorMapArray\(.*box\)\]\),",
+     "Pass a CUtensorMap that cuTensorMapEncodeTiled has filled, and look at what that returns;", None, None),
     (r"shared arrays `alignment=`", "shared arrays __align__(128)", None, ".shared variables .align 128"),
     (r"cuda\.to_device\(np\.zeros\(\.\.\)\) in place of cuda\.device_array",
      "cudaMemset behind cudaMalloc", "torch.zeros in place of torch.empty", "by the host"),
