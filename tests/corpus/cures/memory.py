@@ -515,7 +515,7 @@ def last_row_of_a_matrix_is_missing(data: u64, out: u64):
 @wrong(
     faults.DataRace, source="CUDA guide, memory fence functions: the sum of all blocks by the last one", grid=3,
     args=words(1, 96, 32), expect=lambda ticket, note, out: [(out, 3 + 3 * np.arange(32))],
-    names=("Call cuda.threadfence() behind the barrier, right before the atomic", "changed ticket[0]"),
+    names=("of gpu scope, behind the barrier, right before the atomic", "changed ticket[0]"),
 )  # fmt: skip
 def ticket_whose_fence_is_before_the_barrier(ticket, note, out):
     """All threads call a fence and meet; the one that takes the ticket has called it before it knew of them."""

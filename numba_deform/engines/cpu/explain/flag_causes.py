@@ -97,10 +97,13 @@ def _read(space, address, threads):
 
 def flags_of(pair, by_any=False):
     """(memory, address, record, flag) of each flag that the other block has set and this block has read;
-    ``by_any``: or any other block."""
+    ``by_any``: or any other block, where who made the other access does not know of that."""
     for space, address, record, flag in _words(pair):
-        if any(of is not pair.other.block if by_any else of is pair.thread.block for of, _ in record.seen):
-            yield from ((space, address, w, flag) for w in writers(record) if w.block is pair.other.block)
+        read = {of for of, _ in record.seen}
+        for w in writers(record):
+            relayed = by_any and read - {w.block} and pair.culprit.seen[w.owner] < w.clock
+            if w.block is pair.other.block and (pair.thread.block in read or relayed):
+                yield space, address, w, flag
 
 
 def _words(pair):

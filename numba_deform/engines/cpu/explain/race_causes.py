@@ -360,8 +360,8 @@ def _set_by_another(pair):
         taken = w.reads and pair.kind is READ and is_acquired(pair.thread.block, space, address, flag)
         if not own and taken and pair.known_to(w) and not setter.last_fence[0]:
             yield Cause(
-                f"Call cuda.threadfence() {'behind the barrier, ' * (w.tid != other.tid)}right before the "
-                f"atomic at {place}.",
+                f"Call cuda.threadfence(), of gpu scope, {'behind the barrier, ' * (w.tid != other.tid)}right "
+                f"before the atomic at {place}.",
                 "An atomic by itself hands nothing on; a fence before it covers what its thread has done and "
                 "knows by then.",
                 f"; {pair.who(w.tid)} changed {name} at {place} after that{_lacking(setter, other)}",
