@@ -43,7 +43,7 @@ def pytest_sessionstart():
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """What ``slow.txt`` names is exhaustive."""
-    names = set(slow.names())
+    names = slow.names()
     for item in items:
         if {item.nodeid, item.nodeid.partition("[")[0]} & names:  # one case, or all of a test
             item.add_marker(pytest.mark.full)

@@ -913,7 +913,8 @@ def test_a_copy_behind_a_wait_of_scope_cta():
     out = words(1)
     clean(sent_when_free(True), out, grid=2, block=1, cluster=2)
     assert out[0] == 7
-    always(faults.MissingProxyFence, sent_when_free(False), out, grid=2, block=1, cluster=2, words="of block 1")
+    said = ["of block 1", "or call fence_proxy_async_cluster() behind the barrier"]
+    always(faults.MissingProxyFence, sent_when_free(False), out, grid=2, block=1, cluster=2, words=said)
 
 
 def send(fence=True, after="meet", bar_rank=1, size=BYTES, offset=0):

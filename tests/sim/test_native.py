@@ -288,7 +288,7 @@ def test_a_block_takes_back_the_sets_of_the_one_before(monkeypatch):
 @pytest.mark.parametrize("waits, writes", [(True, False), (False, False), (True, True)])
 def test_records_of_ended_blocks_are_forgotten(monkeypatch, waits, writes):
     """The first block lives while others end, and knows afterwards who has accessed what. Mutants: nothing is
-    forgotten; records that arrays, sets of readers or threads hold keep their old numbers."""
+    forgotten; records that arrays or sets of readers hold keep their old numbers."""
 
     def first_waits(data, done, waits, writes):
         tile, i, t = cuda.shared.array(THREADS, int32), cuda.blockIdx.x, cuda.threadIdx.x

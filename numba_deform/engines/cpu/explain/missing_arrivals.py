@@ -143,7 +143,7 @@ class MissingArrivalsReport:
     def raised(self, barrier):
         """Arrivals of cp.async have raised the count before they lowered it."""
         phase, times, site = barrier.raised
-        return phase == self.phase and times >= barrier.pending > 0 and (
+        return phase == self.phase and times == barrier.pending and (
             f"The arrivals of cp.async at {self.threads[0].at(site)} raise the pending count before they lower "
             f"it, so that the {barrier.pending} still missing are others. To be among those, call "
             "cp_async_mbarrier_arrive_noinc there."
