@@ -119,6 +119,12 @@ class StreamRace(DataRace):
     rule = "Streams are ordered by events, the default stream and the host's waits alone (CUDA guide, streams)."
     cure = "Put event.record(a) behind the first, event.wait(b) before the second, or a.synchronize() between."
 
+class HostRace(DataRace):
+    """The host touches pinned memory that a copy still uses."""
+    rule = "A copy between pinned memory and the device returns before it is over (CUDA guide, asynchronous "
+    rule += "copies)."
+    cure = "Wait between the two: stream.synchronize(), or event.record(stream) and event.synchronize()."
+
 class NotReadOnly(DataRace):
     """A load through the read-only path of something that the kernel itself writes."""
     rule = "ld.global.nc may read only what nobody writes while the kernel runs (PTX 9.7.9.9)."

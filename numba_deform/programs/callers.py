@@ -5,7 +5,8 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-PACKAGES = ("numba", "numba_cuda", "numba_deform", "triton", "torch")  # whose lines are not the program's
+# Whose lines are not the program's.
+PACKAGES = ("numba", "numba_cuda", "numba_deform", "numpy", "triton", "torch")
 BESIDE = ("*.cu", "*.cuh", "*/*.cu", "*/*.cuh")
 SHORT, ALIKE, NEWLINE = 3, 3, "\n"  # characters of a line that many have; lines that make a text of a file's
 

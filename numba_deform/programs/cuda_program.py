@@ -25,7 +25,7 @@ from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
 from ..engines.cpu.frontends.ptx.demangling import unmangled, with_arguments
 from ..engines.cpu.frontends.ptx.kernels import contents, from_ptx
 from ..engines.cpu.frontends.ptx.parser import SIZES
-from ..engines.faults import BadLaunch, OutOfRange, StreamRace
+from ..engines.faults import BadLaunch, HostRace, OutOfRange, StreamRace
 from ..engines.tensormap import maps, packed, rules
 from .children import keep, watched
 from .driver import HostDriver, at
@@ -141,8 +141,10 @@ class Host(HostDriver):
 
     runtime_name = "cudart.so"
     # What cures name.
-    ORDER = ("cudaEventRecord(e, a) behind the first and cudaStreamWaitEvent(b, e) before the second, or "
-             "cudaStreamSynchronize(a)")  # fmt: skip
+    ORDER = {StreamRace: "Put cudaEventRecord(e, a) behind the first and cudaStreamWaitEvent(b, e) before the "
+             "second, or cudaStreamSynchronize(a) between.",
+             HostRace: "Wait between the two: cudaStreamSynchronize(stream), or cudaEventRecord(e, stream) and "
+             "cudaEventSynchronize(e)."}  # fmt: skip
     ASK, LOOK = "cudaFuncSetAttribute", ", and look at cudaGetLastError() behind each launch"
     COOPERATIVE, language = "cudaLaunchCooperativeKernel", "cuda"
 
@@ -157,7 +159,10 @@ class Host(HostDriver):
             module.parameters |= cuda_kernels.parameters(Path(source).read_text(errors="replace"))
         targets = (re.search(r"(?m)^\.target\s+sm_(\d+)", text) for text in texts)
         capability = max(int(target[1]) for target in targets if target)
-        super().__init__(lambda fault, name: session.found(fault, name, self.line()), divmod(capability, 10))
+        super().__init__(
+            lambda fault, name, where=None: session.found(fault, name, where or self.line()),
+            divmod(capability, 10),
+        )
         self.variables, self.kinds, self.refusal, self.hook = {}, {}, None, CALL(self.call)
         # What the program calls is looked for here first: other packages may have loaded a real runtime.
         self.runtime = ctypes.CDLL(str(library.with_name(self.runtime_name)))
@@ -174,7 +179,8 @@ class Host(HostDriver):
 
     def call(self, name, words):
         try:
-            return self.called(name, words)
+            with self.pages.open():
+                return self.called(name, words)
         except SimFault:  # after ``stop``: it is told with the rest
             _end(1)
         except BaseException as error:
@@ -247,18 +253,21 @@ class Host(HostDriver):
             self.variables[name] = contents(found)
         return self.variables[name]
 
-    def moved(self, what, to, source, size, stream, to_device, from_device):
-        """Copy; whether some of the bytes are none of the program's."""
-        name, ends = _text(what), (("writes", to, to_device), ("reads", source, from_device))
-        if any(self._outside(name, verb, start, size, on_device) for verb, start, on_device in ends):
-            return True
-        self.copy(ctypes.memmove, name, to, source, size, stream)
+    def moved(self, what, to, pitch, source, source_pitch, size, rows, stream, to_device, from_device):
+        """Copy rows; whether some of the bytes are none of the program's."""
+        name = _text(what)
+        for y in range(rows):
+            target, start = to + y * pitch, source + y * source_pitch
+            ends = ("writes", target, to_device), ("reads", start, from_device)
+            if any(self._outside(name, verb, address, size, on_device) for verb, address, on_device in ends):
+                return True
+            self.copy(ctypes.memmove, name, False, target, start, size, stream)
 
     def filled(self, what, to, value, size, stream):
         """Set bytes; as ``moved``."""
         if self._outside(_text(what), "writes", to, size, True):
             return True
-        self.copy(ctypes.memset, _text(what), to, value, size, stream)
+        self.copy(ctypes.memset, _text(what), False, to, value, size, stream)
 
     def _outside(self, name, verb, start, size, on_device):
         """Whether bytes that a copy takes lie outside what was asked for, which is told."""
@@ -279,8 +288,8 @@ class Host(HostDriver):
 
     def fault(self, kind, what):
         fault = super().fault(kind, what)
-        if kind is StreamRace:
-            fault.cure = f"Put {self.ORDER} between."
+        if kind in self.ORDER:
+            fault.cure = self.ORDER[kind]
         return fault
 
     def elapsed(self, start, end):

@@ -241,10 +241,9 @@ static void *of(void *stream) { return stream == (void *)1 ? 0 : stream; }
 static int copied(const char *what, char *to, size_t pitch, const char *from, size_t from_pitch, size_t width,
                   size_t height, unsigned kind, void *stream, int waits) {
     if (kind > 4 || (height > 1 && (width > pitch || width > from_pitch))) return failed(INVALID_VALUE);
-    for (size_t y = 0; width && y < height; y++)
-        if (CALL("moved", W(what), W(to + y * pitch), W(from + y * from_pitch), width, W(of(stream)), kind % 2,
-                 kind == 2 || kind == 3))
-            return failed(INVALID_VALUE);
+    if (width && CALL("moved", W(what), W(to), pitch, W(from), from_pitch, width, height, W(of(stream)), kind % 2,
+                      kind == 2 || kind == 3))
+        return failed(INVALID_VALUE);
     return waits ? after(CALL("cuStreamSynchronize", W(of(stream)))) : SUCCESS;
 }
 static int set(const char *what, char *to, size_t pitch, int value, size_t width, size_t height, void *stream) {

@@ -15,7 +15,7 @@ import numpy as np
 from ..device.limits import capability_of
 from ..engines.cpu.frontends.ptx.compilers import cuda_kernels
 from ..engines.cpu.memory.scalars import bounds_of
-from ..engines.faults import BadLaunch
+from ..engines.faults import BadLaunch, StreamRace
 from ..engines.launches import PATTERN
 from .cuda_program import LAUNCH_FAILURE, LOW, SUCCESS, ArraysHost
 from .driver import HostDriver
@@ -115,7 +115,8 @@ class Runtime(ArraysHost):
         self.folder = tempfile.TemporaryDirectory(prefix="numba_deform_cupy_")
 
     place, entry = Streams.place, staticmethod(lambda kernel: kernel)
-    ORDER, ASK = "b.wait_event(a.record()), or a.synchronize(),", "max_dynamic_shared_size_bytes of the kernel"
+    ORDER = {StreamRace: "Put b.wait_event(a.record()), or a.synchronize(), between."}
+    ASK = "max_dynamic_shared_size_bytes of the kernel"
     LOOK, COOPERATIVE = "", "enable_cooperative_groups=True of the kernel"
 
     @functools.cache  # noqa: B019 (there is one of it in a program)

@@ -41,6 +41,7 @@ from ..engines.cpu.frontends.numba_python.native_program import NumbaKernel
 from ..engines.cpu.memory.scalars import bounds_of, start_of
 from ..engines.faults import KernelError
 from .callers import program_frame
+from .pinned import PAGE
 from .reductions import reduce
 from .streams import Streams
 
@@ -112,28 +113,36 @@ class HostDriver(Streams):
 
     # --- memory ---------------------------------------------------------------------------------------
     def cuMemAlloc(self, size):
-        # 512 bytes, as allocations of the driver are aligned
-        buffer = (ctypes.c_ubyte * (size + 512))()
-        address = (ctypes.addressof(buffer) + 511) // 512 * 512
+        return binding.CUdeviceptr(self._allocated(size, 512))  # as allocations of the driver are aligned
+
+    def _allocated(self, size, alignment):
+        buffer = (ctypes.c_ubyte * (size + 2 * alignment))()  # its last unit is its own, too
+        address = -(-ctypes.addressof(buffer) // alignment) * alignment
         ctypes.memset(address, POISON, size)
         self.memory[address] = buffer, size, self.line()
         self.unset.append((address, address + size))
-        return binding.CUdeviceptr(address)
+        return address
 
     def cuMemAllocManaged(self, size, flags):
-        address = self.cuMemAlloc(size)
-        self.set(int(address), int(address) + size)  # the host may write there when it likes
+        return binding.CUdeviceptr(self._written_by_the_host(size, 512))
+
+    def _written_by_the_host(self, size, alignment):
+        address = self._allocated(size, alignment)
+        self.set(address, address + size)  # when the host likes
         return address
 
     def cuMemHostAlloc(self, size, flags):
-        return int(self.cuMemAllocManaged(size, flags))
+        address = self._written_by_the_host(size, PAGE)
+        self.pinned[address] = True
+        return address
 
     def cuMemHostRegister(self, address, size, flags):
-        self.memory[int(address)] = None, size, self.line()
+        self.memory[int(address)], self.pinned[int(address)] = (None, size, self.line()), False
 
     def cuMemFree(self, address):
         self.cuCtxSynchronize()  # as a GPU does, before somebody else can have the memory
         _, size, _ = self.memory.pop(int(address))
+        self.pinned.pop(int(address), None)
         self.set(int(address), int(address) + size)
 
     cuMemFreeHost = cuMemHostUnregister = cuMemFree
@@ -152,19 +161,25 @@ class HostDriver(Streams):
     def cuPointerGetAttribute(self, attribute, address):
         return address
 
-    def copy(self, move, what, target, source, size, stream=0):
-        """``source`` is an address, or a byte, at which there is no memory."""
+    def copy(self, move, what, waits, target, source, size, stream=0):
+        """``source`` is an address, or a byte, at which there is no memory; ``waits``: until it is over."""
         target, source = int(target), int(source)
         self.set(target, target + size)
-        move(target, source, size)
+        with self.pages.open():
+            move(target, source, size)
         self.done(stream, what, [(target, target + size, True), (source, source + size, False)])
-        if not self.memory_at(target):  # a copy to pageable memory returns when it is over
+        if waits or not self.memory_at(target):  # a copy to pageable memory returns when it is over
             self.cuStreamSynchronize(stream)
+        else:
+            self.in_flight(stream, what, target, source, size)
 
-    cuMemcpyHtoD = cuMemcpyHtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy to the device")
-    cuMemcpyDtoH = cuMemcpyDtoHAsync = functools.partialmethod(copy, ctypes.memmove, "a copy to the host")
-    cuMemcpyDtoD = cuMemcpyDtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy on the device")
-    cuMemsetD8 = cuMemsetD8Async = functools.partialmethod(copy, ctypes.memset, "a memset")
+    cuMemcpyHtoD = functools.partialmethod(copy, ctypes.memmove, "a copy to the device", True)
+    cuMemcpyDtoH = functools.partialmethod(copy, ctypes.memmove, "a copy to the host", True)
+    cuMemcpyHtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy to the device", False)
+    cuMemcpyDtoHAsync = functools.partialmethod(copy, ctypes.memmove, "a copy to the host", False)
+    cuMemcpyDtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy on the device", False)
+    cuMemsetD8Async = functools.partialmethod(copy, ctypes.memset, "a memset", False)
+    cuMemcpyDtoD, cuMemsetD8 = cuMemcpyDtoDAsync, cuMemsetD8Async
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, threads, dynamic_bytes):
         return BLOCKS_PER_SM
@@ -366,7 +381,8 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
             driver.driver.set(*bounds_of(array))
     launched = Launched(kernel, tuple(griddim), tuple(blockdim), tuple(values), sharedmem, self.debug)
     try:
-        run(launched)
+        with driver.driver.pages.open():
+            run(launched)
     finally:
         for function in back:
             function()
@@ -438,4 +454,5 @@ def stand_in(run, note, capability):
         forget()
         stack.callback(forget)
         stack.callback(is_open.clear)
+        stack.callback(host.pages.end)
         yield

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from cuda.bindings import driver as binding
 
-from ..engines.faults import StreamRace
+from ..engines.faults import HostRace, SimFault, StreamRace
 from .callers import program_frame
+from .pinned import PinnedPages
 
 PER_THREAD = 2  # the handle of a default stream that is like any other
 VERBS = "reads", "writes"
@@ -63,6 +64,15 @@ class Operation(NamedTuple):
         return None
 
 
+class Copy(NamedTuple):
+    """One that is not known to be over: the how manyth operation of its stream, and where it was told."""
+
+    what: str
+    stream: int
+    number: int
+    line: str
+
+
 class Streams:
     """What is over where. ``found`` is called with a fault and the name of an operation.
 
@@ -73,6 +83,8 @@ class Streams:
     def __init__(self, found):
         self.found, self.handles, self.times = found, itertools.count(16), {}
         self.memory = {}  # start -> (what holds it, size, the program's line): device memory, and pinned
+        self.pinned = {}  # start -> whether its pages are of it alone
+        self.pages, self.waited, self.stopped = PinnedPages(self._host_came), {}, None
         self.clocks, self.names = {PER_THREAD: {}}, {PER_THREAD: "the thread's default stream"}
         self.unset = []  # (start, stop) of memory that nobody has set since it was asked for
         self.host, self.events, self.pending, self.several = {}, {}, {}, False
@@ -98,6 +110,8 @@ class Streams:
 
     def set(self, start, stop):
         """These bytes may have been written."""
+        if not any(a < stop and start < b for a, b in self.unset):
+            return
         parts = ((lo, hi) for a, b in self.unset for lo, hi in ((a, min(b, start)), (max(a, stop), b)))
         self.unset = [part for part in parts if part[0] < part[1]]
 
@@ -114,6 +128,8 @@ class Streams:
     def clock(self, stream):
         """The clock of what a stream is told next. That of the host, in which all is over then, for the default
         stream, and for one of another library's, of which nothing is known."""
+        if self.stopped:
+            raise self.stopped
         if (stream := int(getattr(stream, "handle", stream))) in self.clocks:
             join(self.clocks[stream], self.host)
             return self.clocks[stream]
@@ -125,6 +141,8 @@ class Streams:
     def over(self, clock):
         """The host has waited for all that is over in a clock."""
         join(self.host, clock)
+        join(self.waited, clock)
+        self.pages.over(lambda copy: self.waited.get(copy.stream, 0) >= copy.number)
         self.pending = {op: n for op, n in self.pending.items() if self.host.get(op.stream, 0) < n}
 
     def cuStreamSynchronize(self, stream=0):
@@ -152,9 +170,9 @@ class Streams:
     def done(self, stream, what, ranges):
         """A stream was told to do ``what``, on bytes as (start, stop, whether written)."""
         clock, stream = self.clock(stream), int(getattr(stream, "handle", stream))
+        clock[stream] = clock.get(stream, 0) + 1
         if clock is self.host or not self.several:
             return
-        clock[stream] = clock.get(stream, 0) + 1
         kinds = (merged((a, b) for a, b, w in ranges if w == written) for written in (False, True))
         touched = tuple(tuple(each for each in kind if self.memory_at(each[0])) for kind in kinds)
         now = Operation(what, stream, self.line(), touched)
@@ -164,6 +182,26 @@ class Streams:
                 self.found(self._race(now, then, *conflict), what)
                 break
         self.pending[now] = clock[stream]
+
+    def in_flight(self, stream, what, target, source, size):
+        """A copy on a stream was told: until the host has waited for it, pinned memory is in use."""
+        clock, stream = self.clock(stream), int(getattr(stream, "handle", stream))
+        copy = Copy(what, stream, clock[stream], self.line())
+        for start, written in (target, True), (source, False):
+            if (found := self.memory_at(start)) and found[0] in self.pinned:
+                self.pages.use(start, start + size, written, copy, self.pinned[found[0]])
+
+    def _host_came(self, use, address):
+        """The host has touched pinned memory that a copy uses."""
+        start, size, line = self.memory_at(address)
+        mine, others = ("writes", "reads") if use.protection else ("touches", "writes")
+        what = f"the host {mine} byte {address - start} of the {size:,} bytes asked for at {line}, which "
+        what += f"{use.copy.what} on {self.names.get(use.copy.stream, 'the default stream')} {others}, at "
+        what += f"{use.copy.line}: nothing has waited for that"
+        try:
+            self.found(self.fault(HostRace, what), use.copy.what, use.copy.line)
+        except SimFault as fault:  # nothing can be raised here: by the program's next call
+            self.stopped = fault
 
     def _race(self, now, then, verb, other, common):
         start, size, line = self.memory_at(common[0])

@@ -47,6 +47,8 @@ def test_right(tmp_path, program, words, status, launches):
     ("streams.cu", 3, "OutOfRange", "writes 804 bytes at byte 0 of the 800 bytes asked for at streams.cu:31"),
     ("streams.cu", 4, "BadLaunch", "a block of 2048 threads"),
     ("streams.cu", 5, "UninitialisedRead", "y.* nothing has written"),
+    ("streams.cu", 6, "HostRace", "host touches byte 0 .* cudaMemcpyAsync on stream 2 .* writes, at streams"),
+    ("streams.cu", 7, "HostRace", "host writes byte 0 .* cudaMemcpyAsync on stream 1 .* reads, at streams"),
     ("cluster.cu", 1, "BlockEnded", "own"),
     ("cluster.cu", 2, "BadLaunch", "no multiple of a cluster"),
     ("cooperative.cu", 1, "DataRace", "mid"),

@@ -1,6 +1,9 @@
 """What orders the streams of a program under ``check``: right ones are silent; the race of a wrong one is named
 at its second line, and what the report names mends it."""
 
+import re
+import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +11,11 @@ import pytest
 from numba import cuda
 
 import numba_deform as nd
-from numba_deform.engines.faults import StreamRace
+from numba_deform.engines.faults import HostRace, StreamRace
 
 pytest.importorskip("numba_cuda", reason="programs are numba-cuda's")
 pytestmark = pytest.mark.filterwarnings("ignore::numba.cuda.core.errors.NumbaPerformanceWarning")
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="pages are closed on Linux alone")
 N, GRID = 2048, 16  # of 8 bytes: arrays without records, unless they are asked for
 
 
@@ -35,6 +39,7 @@ class Things:
         self.a, self.b, self.event, self.cured = cuda.stream(), cuda.stream(), cuda.event(), cured
         self.host, self.pinned = np.arange(float(N)), cuda.pinned_array(N)
         self.pinned[:] = self.host
+        self.large = np.zeros(1 << 18)
         self.x, self.y, self.z = (cuda.to_device(np.zeros(N)) for _ in range(3))
 
     def order(self):
@@ -139,6 +144,59 @@ WRONG = (
 )  # fmt: skip
 
 
+# --- the host touches, unless cured, what a copy still uses ---------------------------------------------
+def read_before_the_copy_is_over(t):
+    t.x.copy_to_host(t.pinned, stream=t.a)
+    t.synchronise()
+    assert t.pinned[7] == 0
+
+
+def refilled_while_it_is_copied(t):
+    t.x.copy_to_device(t.pinned, stream=t.a)
+    t.synchronise()
+    t.pinned[7] = 5
+
+
+def another_stream_was_waited_for(t):
+    t.x.copy_to_host(t.pinned, stream=t.a)
+    (t.a if t.cured else t.b).synchronize()
+    assert t.pinned.sum() == 0
+
+
+def event_from_before_the_copy(t):
+    if not t.cured:
+        t.event.record(t.a)
+    t.x.copy_to_host(t.pinned, stream=t.a)
+    if t.cured:
+        t.event.record(t.a)
+    t.event.synchronize()
+    assert t.pinned[-1] == 0
+
+
+def registered_memory(t):
+    with cuda.pinned(t.large):
+        cuda.to_device(t.large, stream=t.a)
+        t.synchronise()
+        t.large[N:] = 1
+
+
+def first_of_two_copies(t):
+    """The host has waited for the one on b alone."""
+    half = N // 2
+    t.x[:half].copy_to_host(t.pinned[:half], stream=t.a)
+    t.x[half:].copy_to_host(t.pinned[half:], stream=t.b)
+    t.b.synchronize()
+    assert t.pinned[half] == 0
+    t.synchronise()
+    assert t.pinned[half - 1] == 0
+
+
+EARLY = (
+    read_before_the_copy_is_over, refilled_while_it_is_copied, another_stream_was_waited_for,
+    event_from_before_the_copy, registered_memory, first_of_two_copies,
+)  # fmt: skip
+
+
 # --- right -------------------------------------------------------------------------------------------------
 def overlap_of_copies_and_launches(t):
     """As NVIDIA's guides have it: each half is copied in, computed and copied out on a stream of its own."""
@@ -229,6 +287,51 @@ def memory_of_another(t):
         cuda.current_context().deallocations.clear()
 
 
+def other_bytes_of_a_page(t):
+    """A neighbour of what is copied, on a page with it; and what a copy reads may be read."""
+    t.x[:8].copy_to_host(t.pinned[:8], stream=t.a)
+    t.pinned[8:16] = t.pinned[16:24]
+    t.a.synchronize()
+    t.x.copy_to_device(t.pinned, stream=t.a)
+    assert t.pinned[0] == 0 and t.pinned[17] == 17
+
+
+def copies_that_wait(t):
+    t.x.copy_to_host(t.pinned)
+    assert t.pinned[7] == 0
+    t.x.copy_to_device(t.pinned)
+    t.pinned[7] = 5
+
+
+def an_event_for_each_chunk(t):
+    """As a pipeline does: a chunk is filled again when its copy is over, while the next one is in flight."""
+    chunks, events = np.split(t.pinned, 4), [cuda.event() for _ in range(4)]
+    for n in range(12):
+        if n >= 4:
+            events[n % 4].synchronize()
+        chunks[n % 4][:] = n
+        t.x[: N // 4].copy_to_device(chunks[n % 4], stream=t.a)
+        events[n % 4].record(t.a)
+    cuda.synchronize()
+    assert t.x.copy_to_host()[0] == 11
+
+
+def the_engine_reads_and_writes_it(t):
+    """A kernel on pinned memory, in the stream's order."""
+    t.x.copy_to_host(t.pinned, stream=t.a)
+    add_one[GRID, 128, t.a](t.pinned, t.pinned)
+    t.a.synchronize()
+    assert list(t.pinned[:3]) == [1, 1, 1]
+
+
+def freed_before_it_is_over(t):
+    """Freeing waits."""
+    array = cuda.pinned_array(N)
+    t.x.copy_to_host(array, stream=t.a)
+    del array
+    cuda.current_context().deallocations.clear()
+
+
 def auto_synchronised(t):
     with t.a.auto_synchronize():
         add_one[GRID, 128, t.a](t.x, t.y)
@@ -239,6 +342,8 @@ RIGHT = (
     overlap_of_copies_and_launches, both_read_it, default_stream_between, legacy_stream_between,
     device_synchronised, event_synchronised, event_asked, events_there_and_back, order_over_a_third_stream,
     copy_to_pageable_memory_waits, host_array_waits, memory_of_another, auto_synchronised,
+    other_bytes_of_a_page, copies_that_wait, an_event_for_each_chunk, the_engine_reads_and_writes_it,
+    freed_before_it_is_over,
 )  # fmt: skip
 
 
@@ -260,6 +365,31 @@ def test_wrong(program):
     assert type(fault) is StreamRace and fault.where.endswith(last_line(program))
     assert "nothing orders the two" in fault.what and "stream 1 (made at test_streams.py:" in fault.what
     assert judged(program) == []
+
+
+@ON_LINUX
+@pytest.mark.parametrize("program", EARLY, ids=lambda program: program.__name__)
+def test_the_host_comes_too_early(program):
+    (found,) = judged(program, cured=False)
+    fault = found.fault
+    assert type(fault) is HostRace and fault.where.endswith(last_line(program))
+    line = r"test_streams.py:\d+"
+    assert re.search(rf"stream 1 \(made at {line}\) (reads|writes), at {line}: nothing has waited", fault.what)
+    assert judged(program) == []
+
+
+@ON_LINUX
+def test_stop_where_the_host_comes_too_early():
+    """The program's next call of CUDA raises it, and the signal is as it was."""
+    went_on = False
+    before = signal.getsignal(signal.SIGSEGV)
+    with pytest.raises(HostRace, match="the host touches byte 56 of"), nd.check(stop=True):
+        t = Things(False)
+        read_before_the_copy_is_over(t)
+        went_on = True
+        t.a.synchronize()
+        raise AssertionError
+    assert went_on and signal.getsignal(signal.SIGSEGV) == before
 
 
 @pytest.mark.parametrize("program", RIGHT, ids=lambda program: program.__name__)

@@ -45,16 +45,21 @@ int main(int argc, char **argv) {
 #endif
     add<<<blocks, FAULT == 4 ? 2048 : 64, 0, a>>>(x, y, sum, n);  // fault 4, fault 5
     CHECK(cudaEventRecord(ready, a));
+#if FAULT == 7
+    host[0] = 1;  // fault 7: the copy from there may not be over
+#endif
 #if FAULT != 1
     CHECK(cudaStreamWaitEvent(b, ready, 0));
 #endif
     add<<<blocks, 64, 0, b>>>(sum, sum, twice, n);  // fault 1
     CHECK(cudaMemcpyAsync(host, twice, bytes, cudaMemcpyDeviceToHost, b));
+#if FAULT != 6
     CHECK(cudaStreamSynchronize(b));
+#endif
     float ms;
     CHECK(cudaEventElapsedTime(&ms, start, ready));
     for (int i = 0; i < n; i++)
-        if (host[i] != 2 * i) return 3;
+        if (host[i] != 2 * i) return 3;  // fault 6
     CHECK(cudaFree(x));
     CHECK(cudaFree(y));
     CHECK(cudaFree(sum));
