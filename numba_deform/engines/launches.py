@@ -5,6 +5,7 @@ Both engines take a :class:`Launch` in place of a kernel and its arguments, and 
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -25,17 +26,25 @@ SMALLEST = np.finfo(np.float64).tiny  # a difference that float64 does not show 
 PATTERN = 0xA5  # the bytes of an integer output that nothing has written; those of a float are NaN
 
 
+class History(NamedTuple):
+    """What a program did to its memory before a launch, in words for reports."""
+
+    ends: dict = {}  # noqa: RUF012 (address: who has written up to there, and no further)
+    freed: tuple | None = None  # (start, stop, what was there); None where a launch does not know all memory
+
+
 class Launchable:
     """What a launch asks of a kernel that is no ``compiler.Kernel``, and what it has where it says nothing.
     ``plain`` is its Python function on the CPU engine. ``held`` are (name, value, array) of the arrays that its
     names hold, ``unset`` (start, stop) of bytes that hold garbage, ``language`` is what cures are to speak;
-    ``by_bytes``: whether a Report says which bytes were ``touched``; ``cubin``: machine code to take."""
+    ``by_bytes``: whether a Report says which bytes were ``touched``; ``history``: that of the memory;
+    ``cubin``: machine code to take."""
 
     signature = shared = cluster = cubin = None
     threads = min_blocks = max_registers = shared_bytes = 0
     whole_program = is_empty = False
     block, held, unset, language, by_bytes = (), (), (), "", False
-    shared_alignment = 16  # of dynamic shared memory
+    shared_alignment, history = 16, History()  # the first of dynamic shared memory
 
 
 @dataclass(eq=False)

@@ -26,6 +26,7 @@ from ..engines.cpu.frontends.ptx.demangling import unmangled, with_arguments
 from ..engines.cpu.frontends.ptx.kernels import contents, from_ptx
 from ..engines.cpu.frontends.ptx.parser import SIZES
 from ..engines.faults import BadLaunch, HostRace, OutOfRange, StreamRace
+from ..engines.launches import History
 from ..engines.tensormap import maps, packed, rules
 from .children import keep, watched
 from .driver import HostDriver, at
@@ -139,7 +140,7 @@ class Host(HostDriver):
     """The runtime of one program: ``cudart.c`` calls its methods, and those of the stand-in for the driver, by
     their names, with numbers. What they raise ends the program."""
 
-    runtime_name = "cudart.so"
+    runtime_name, knows_all_memory = "cudart.so", True
     # What cures name.
     ORDER = {StreamRace: "Put cudaEventRecord(e, a) behind the first and cudaStreamWaitEvent(b, e) before the "
              "second, or cudaStreamSynchronize(a) between.",
@@ -229,9 +230,12 @@ class Host(HostDriver):
     def free_memory(self):
         return self.cuMemGetInfo()[0]
 
-    def free(self, start):
+    def cudaFree(self, start):
         if start not in self.memory:
-            return not self._found("cudaFree", f"frees {start:#x}, which is no memory that was asked for")
+            at = self.freed.get(start, [""])[-1]
+            was = f"was freed before, at {at}" if at else "is no memory that was asked for"
+            cure = "Free what cudaMalloc gave, once."
+            return not self._found("cudaFree", f"frees {start:#x}, which {was}", cure)
         self.cuMemFree(start)
         return True
 
@@ -273,16 +277,18 @@ class Host(HostDriver):
         """Whether bytes that a copy takes lie outside what was asked for, which is told."""
         found = self.memory_at(start)
         if found is None and on_device:
-            return self._found(name, f"{verb} {size:,} bytes where no memory of the device is")
+            freed = (text for a, b, text in self.freed_memory() if a <= start < b)
+            where = next(freed, "no memory of the device is there")
+            return self._found(name, f"{verb} {size:,} bytes at {start:#x}: {where}")
         if found and start + size > found[0] + found[1]:
             of = f"the {found[1]:,} bytes asked for at {found[2]}"
             return self._found(name, f"{verb} {size:,} bytes at byte {start - found[0]:,} of {of}")
         return False
 
-    def _found(self, name, what):
+    def _found(self, name, what, cure="Check the size, and which pointer and direction are given."):
         fault = self.fault(OutOfRange, what)
         fault.rule = f"{name} stays inside memory that the program has asked for."
-        fault.cure = "Check the size, and which pointer and direction are given."
+        fault.cure = cure
         self.found(fault, name)
         return True
 
@@ -330,7 +336,7 @@ class Host(HostDriver):
         launched.touched = ()
         self.unset, unfinished = [], len(self.session.finished)
         self.session.judge(launched)
-        self.unset += launched.unset
+        self.left(launched.unset, kernel.name)
         self.done(stream, kernel.name, launched.touched)
         return LAUNCH_FAILURE if any(why for *_, why in self.session.finished[unfinished:]) else SUCCESS
 
@@ -373,6 +379,7 @@ class Host(HostDriver):
         more = [(names.get(start, f"memory of {line}"), object(), at(start, (size,), None, BYTE))
                 for start, (_, size, line) in self.memory.items() if start not in taken]  # fmt: skip
         kernel.held, kernel.unset, kernel.by_bytes = (*own, *more), tuple(self.unset), self.several
+        kernel.history = History(dict(self.ends), self.freed_memory() if self.knows_all_memory else None)
         vars(kernel).pop("digest", None)
         return kernel
 
@@ -394,6 +401,8 @@ class ArraysHost(Host):
     """The runtime of a program whose memory is that of a library's arrays. ``arrays`` has their ``memory()``,
     as that of ``Streams``, and a ``search()`` for what is not in it. What nobody has set holds ``PATTERN``.
     Whoever comes from the program calls ``look`` first."""
+
+    knows_all_memory = False
 
     def look(self):
         """See what memory the arrays have now, and what of it nobody has set."""

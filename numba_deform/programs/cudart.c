@@ -214,7 +214,7 @@ static int allocated(const char *how, void **start, size_t size) {
     return *start = (void *)CALL(how, size, 0), SUCCESS;
 }
 static int freed(void *start) {
-    if (start && !CALL("free", W(start))) return failed(INVALID_VALUE);
+    if (start && !CALL("cudaFree", W(start))) return failed(INVALID_VALUE);
     return after(0);
 }
 int cudaMalloc(void **start, size_t size) { return allocated("cuMemAlloc", start, size); }

@@ -40,6 +40,7 @@ from ..engines.cpu.frontends.arguments import parts
 from ..engines.cpu.frontends.numba_python.native_program import NumbaKernel
 from ..engines.cpu.memory.scalars import bounds_of, start_of
 from ..engines.faults import KernelError
+from ..engines.launches import History
 from .callers import program_frame
 from .pinned import PAGE
 from .reductions import reduce
@@ -141,9 +142,7 @@ class HostDriver(Streams):
 
     def cuMemFree(self, address):
         self.cuCtxSynchronize()  # as a GPU does, before somebody else can have the memory
-        _, size, _ = self.memory.pop(int(address))
-        self.pinned.pop(int(address), None)
-        self.set(int(address), int(address) + size)
+        self.free(int(address))
 
     cuMemFreeHost = cuMemHostUnregister = cuMemFree
 
@@ -164,7 +163,7 @@ class HostDriver(Streams):
     def copy(self, move, what, waits, target, source, size, stream=0):
         """``source`` is an address, or a byte, at which there is no memory; ``waits``: until it is over."""
         target, source = int(target), int(source)
-        self.set(target, target + size)
+        self.set(target, target + size, what)
         with self.pages.open():
             move(target, source, size)
         self.done(stream, what, [(target, target + size, True), (source, source + size, False)])
@@ -374,7 +373,7 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
         values.append(argument(kind, value, back))
     arrays = tuple((name, value, _array(value, back)) for name, value in self.held)
     kernel = NumbaKernel(self.py_func, types.void(*kinds), arrays, unset(args, values))
-    kernel.by_bytes = driver.driver.several
+    kernel.by_bytes, kernel.history = driver.driver.several, History(dict(driver.driver.ends))
     everything = (*values, *(array for _, _, array in arrays))
     for array, _ in parts(everything, [""] * len(everything)):
         if isinstance(array, np.ndarray):
@@ -386,7 +385,7 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
     finally:
         for function in back:
             function()
-    driver.driver.unset += launched.unset
+    driver.driver.left(launched.unset, self.py_func.__qualname__)
     driver.driver.done(stream, self.py_func.__qualname__, launched.touched)
     hosts = (arg.value if isinstance(arg, ArgHint) else arg for arg in args if not isinstance(arg, In))
     if any(isinstance(arg, np.ndarray) and not driver.driver.memory_at(start_of(arg)) for arg in hosts):

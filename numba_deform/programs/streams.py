@@ -21,6 +21,7 @@ from .pinned import PinnedPages
 
 PER_THREAD = 2  # the handle of a default stream that is like any other
 VERBS = "reads", "writes"
+KEPT = 256 << 20  # bytes of freed memory
 
 
 def join(clock, other):
@@ -87,6 +88,8 @@ class Streams:
         self.pages, self.waited, self.stopped = PinnedPages(self._host_came), {}, None
         self.clocks, self.names = {PER_THREAD: {}}, {PER_THREAD: "the thread's default stream"}
         self.unset = []  # (start, stop) of memory that nobody has set since it was asked for
+        self.ends = {}  # address: who has written up to there, and no further
+        self.freed = {}  # start -> as memory, and where it was freed: of the last, whose addresses nobody gets
         self.host, self.events, self.pending, self.several = {}, {}, {}, False
 
     def place(self):
@@ -108,12 +111,36 @@ class Streams:
         """The ranges of these bytes that nobody has set."""
         return [(max(a, start), min(b, stop)) for a, b in self.unset if a < stop and start < b]
 
-    def set(self, start, stop):
-        """These bytes may have been written."""
+    def set(self, start, stop, what=None):
+        """These bytes may have been written, by ``what`` on the program's line if it says what was."""
         if not any(a < stop and start < b for a, b in self.unset):
             return
+        if what:
+            self.ends[stop] = f"{what} at {self.line()}"
         parts = ((lo, hi) for a, b in self.unset for lo, hi in ((a, min(b, start)), (max(a, stop), b)))
         self.unset = [part for part in parts if part[0] < part[1]]
+
+    def left(self, unset, what):
+        """A launch was given these bytes and has not set them."""
+        self.unset += unset
+        if ends := [start for start, _ in unset if start not in self.memory]:
+            self.ends = dict.fromkeys(ends, f"the launch of {what} at {self.line()}") | self.ends
+
+    def free(self, address):
+        """Memory is given back; its addresses are not given to others while it is among the last."""
+        buffer, size, line = self.memory.pop(address)
+        self.pinned.pop(address, None)
+        self.set(address, address + size)
+        self.ends = {end: who for end, who in self.ends.items() if not address < end <= address + size}
+        if buffer is not None:
+            self.freed[address] = buffer, size, line, self.line()
+        while sum(size for _, size, *_ in self.freed.values()) > KEPT:
+            del self.freed[next(iter(self.freed))]
+
+    def freed_memory(self):
+        """((start, stop, what was there), ..)"""
+        return tuple((start, start + size, f"the {size:,} bytes asked for at {line} were freed at {at}")
+                     for start, (_, size, line, at) in self.freed.items())  # fmt: skip
 
     def memory_at(self, address):
         """(start, size, the program's line) of that memory around an address, or None."""

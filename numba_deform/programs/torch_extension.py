@@ -36,7 +36,7 @@ IS_CPU = "bool is_cpu() const { return backendToDeviceType(backend_) == kCPU; }\
 ON_THE_CPU = "\n#define CUDA CPU\n#define kCUDA kCPU\n#define is_cuda is_cpu\n"
 INCLUDE = re.compile(r'(?m)^[ \t]*#[ \t]*include[ \t]*[<"]((?:torch|ATen|c10)/[^>"]+)[>"]')
 ARCHITECTURE = re.compile(r"(?:-arch|-gencode|--gpu-architecture|--generate-code|-code)[=\0][^\0]*\0")
-LOOKING = b"launch", b"moved", b"filled", b"kind", b"free"  # what asks for the tensors' memory
+LOOKING = b"launch", b"moved", b"filled", b"kind", b"cudaFree"  # what asks for the tensors' memory
 STOPPED = -(2**63)  # what cudart.c takes for an exception
 
 

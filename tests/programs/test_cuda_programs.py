@@ -71,6 +71,40 @@ def test_wrong(tmp_path, program, number, fault, words):
     assert not kernel or int(named[0]["launch"].rpartition(":")[2]) in at
 
 
+@pytest.mark.parametrize("line, fault, what, cure", [
+    ("", "UninitialisedRead", r"reads x\[byte 512\]",
+     "Let the launch of fill at before.cu:6, which wrote up to there,"),
+    ("cudaMemcpy(x, y, 900, cudaMemcpyDeviceToDevice);", "UninitialisedRead", r"reads x\[byte 900\]",
+     "Let cudaMemcpy at before.cu:7, which wrote up to there, write all that is read"),
+    ("cudaFree(x); cudaMalloc(&x, 1024); cudaMemset(x, 0, 1024); cudaFree(y);", "OutOfRange",
+     "writes 4 bytes at 0x.*: the 1,024 bytes asked for at before.cu:5 were freed at before.cu:7",
+     "behind the last"),
+    ("cudaMemset(x, 0, 1024); cudaFree(y); cudaFree(y); y = x;", "OutOfRange",
+     "frees 0x.*, which was freed before, at before.cu:7", "gave, once"),
+    ("cudaFree(y); cudaMemset(y, 0, 8); y = x; cudaMemset(x, 0, 1024);", "OutOfRange",
+     "writes 8 bytes at 0x.*: the 1,024 bytes asked for at before.cu:5 were freed", "Check the size"),
+    ("cudaMemset(x, 0, 1024); y = (float *)64;", "OutOfRange", "no memory of the program's is there",
+     "Check the index"),
+])  # fmt: skip
+def test_what_was_before_a_launch(tmp_path, line, fault, what, cure):
+    """Memory that was freed is told, whoever asks for memory behind that; and who wrote too little, where what
+    nothing has written is read."""
+    source = tmp_path / "before.cu"
+    source.write_text(f"""__global__ void fill(float *x) {{ x[threadIdx.x] = 1; }}
+        __global__ void twice(const float *x, float *y) {{ y[threadIdx.x] = 2 * x[threadIdx.x]; }}
+        int main() {{
+            float *x, *y;
+            cudaMalloc(&x, 1024); cudaMalloc(&y, 1024);
+            fill<<<1, 128>>>(x); cudaMemset(y, 0, 1024);
+            {line}
+            twice<<<1, 256>>>(x, y);
+        }}""")
+    ended, _, err, said = check(tmp_path, source)
+    (found,) = [each for each in said["faults"] if each["fault"] == fault]
+    assert ended == 1 and re.search(what, found["what"]) and cure in found["cure"], err
+    assert "reaching" not in found["cure"]
+
+
 def test_launches_that_are_equal(tmp_path):
     """To the one before of their kind are not run again: from the third on, while memory is what it was. A
     fault is met in each launch, and what a kernel leaves is there each time."""

@@ -61,6 +61,8 @@ def _unset(space, thread, w, address, name):
             return fault
         copy = _before(space, address)
     rule, cure = space.unset
+    if who := _further(space, thread, address):
+        cure = f"Let {who}, which wrote up to there, write all that is read; or read no more. Else s{cure[1:]}"
     fault = thread.fault(
         faults.UninitialisedRead, f"reads {name}, which nothing has written", name, rule=rule, cure=cure)
     if copy:
@@ -84,6 +86,14 @@ def _unannounced_multicast(space, thread, address):
         thread.let_others_come()
     copy = copy_of(space.written[place])
     return copy and copy.barrier and too_few_bytes(copy)
+
+
+def _further(space, thread, address):
+    """Who has written up to these bytes before the launch, as "the copy at .."; or ""."""
+    ends = thread.block.execution.history.ends
+    end = max((end for end in ends if space.base < end <= address), default=0)
+    gap = space.written[end - space.base : address - space.base]
+    return ends[end] if end and all(w is UNWRITTEN for w in gap) else ""
 
 
 def _before(space, address):

@@ -207,16 +207,21 @@ class GlobalMemory:
 
     def find(self, thread, address, size, verb):
         i = bisect.bisect_right(self.starts, address) - 1
-        if i >= 0:
-            region = self.regions[i]
-            if address + size <= region.stop and region.holds(address, size):
-                return region
-            if address < region.stop or address - region.stop < 4096:
-                inside = address + size <= region.stop
-                what = f"{verb} {size} bytes at byte {address - region.base} of {region.name}, "
-                what += "none of which has them all" if inside else f"which has {region.size}"
-                raise thread.fault(faults.OutOfRange, what, region.name_of(address))
-        what = f"{verb} {size} bytes at {address:#x}: no array of this launch is there"
+        region, what = self.regions[i] if i >= 0 else None, f"{verb} {size} bytes at "
+        if region and address + size <= region.stop and region.holds(address, size):
+            return region
+        history = thread.block.execution.history
+        if was := next((text for start, stop, text in history.freed or () if start <= address < stop), None):
+            cure = "Free it behind the last launch that uses it."
+            raise thread.fault(faults.OutOfRange, f"{what}{address:#x}: {was}", f"{address:#x}", cure=cure)
+        if region and (address < region.stop or address - region.stop < 4096):
+            inside = address + size <= region.stop
+            what += f"byte {address - region.base} of {region.name}, "
+            what += "none of which has them all" if inside else f"which has {region.size}"
+            raise thread.fault(faults.OutOfRange, what, region.name_of(address))
+        what += f"{address:#x}: no array of this launch is there"
+        if history.freed is not None:
+            what = what.replace("array of this launch", "memory of the program's")
         raise thread.fault(faults.OutOfRange, what, f"{address:#x}")
 
     def name_of(self, address, element=False):

@@ -4,6 +4,7 @@ import math
 
 from ....device.limits import resident_blocks
 from ... import faults
+from ...launches import History
 from ...waivers import Waived
 from .. import explain
 from ..frontends import arguments
@@ -28,6 +29,7 @@ class Execution:
     def __init__(self, launch, seed, landing, trace):
         self.blocks, self.threads, self.seed, self.landing = launch.blocks, launch.threads, seed, landing
         self.function, self.only = launch.kernel.plain, launch.only
+        self.history = getattr(launch.kernel, "history", History())
         self.ended = launch.progress or (lambda blocks: None)
         self.grid_shape, self.block_shape, self.cluster_shape = launch.shapes
         self.cluster_size, self.resident = math.prod(self.cluster_shape), launch.resident
