@@ -113,10 +113,13 @@ class Barriers:
         return name
 
     def _index_name(self, address):
-        """The Python name of the barrier at ``address``."""
-        if name := self.block.shared.part_of(address):
+        """The name of the barrier at ``address``: of an array by its number in that, but for dynamic memory that
+        the kernel itself divides."""
+        shared = self.block.shared
+        if name := shared.part_of(address):
             return name
-        for start, stop, name, _ in self.block.shared.ranges:
-            if start <= address < stop and (address - start) % 8 == 0:
+        for start, stop, name, view in shared.ranges:
+            divided = start == shared.dynamic_start and view.strides[-1:] != (8,)
+            if start <= address < stop and (address - start) % 8 == 0 and not divided:
                 return f"{name}[{(address - start) // 8}]"
-        return self.block.shared.name_of(address)
+        return shared.name_of(address)
