@@ -6,6 +6,7 @@ build them: this module knows neither engine.
 """
 
 import itertools
+import re
 import textwrap
 from dataclasses import dataclass
 
@@ -61,9 +62,10 @@ def draw(waits, exited=()):
     for i, wait in enumerate(waits[:GROUPS]):
         warps = ranges(sorted({t // 32 for t in wait.threads}), "warp")
         lines += _row(f"{_letter(i):<3}", f"{ranges(wait.threads)} ({warps})")
-        place = f"{wait.where.rpartition('/')[2]}  "
-        room = WIDTH - len("   at    ") - len(place)
-        lines.append(f"   at    {place}{textwrap.shorten(wait.source, max(room, len(CUT)), placeholder=CUT)}")
+        code, *words = re.split(r"   (?=\(.*\)$)", wait.source, maxsplit=1)  # where it is inlined is kept
+        place, about = f"{wait.where.rpartition('/')[2]}  ", "".join(f"   {more}" for more in words)
+        room = WIDTH - len(f"   at    {place}{about}")
+        lines.append(f"   at    {place}{textwrap.shorten(code, max(room, len(CUT)), placeholder=CUT)}{about}")
         lines += _row("   waits ", f"on {wait.on}" + (f": {wait.state}" if wait.state else ""))
         if wait.missing:
             lines += _row("         ", wait.missing)
