@@ -4,6 +4,7 @@ report is written."""
 import dis
 import functools
 import linecache
+import re
 
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 # Modules of functions that kernels call.
@@ -73,11 +74,12 @@ def raised_at(error):
 
 
 def describe_site(site):
-    """``file:line`` of a call site."""
+    """``file:line`` of a call site, and where it is inlined."""
     if site is None:
         return "?"
-    file, line, _ = origin(site)
-    return f"{file.rpartition('/')[2]}:{line}"
+    file, line, words = origin(site)
+    inlined = re.search(r"inlined at [^;)]*", words)
+    return f"{file.rpartition('/')[2]}:{line}" + (f" ({inlined[0]})" if inlined else "")
 
 
 def place(site):
