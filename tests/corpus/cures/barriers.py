@@ -480,6 +480,25 @@ def arrivals_of_cp_async_that_raise_the_count(data, out):
 
 
 @wrong(
+    faults.InFlightRead, source="PTX ISA 9.7.13.15.15: the arrival is for cp.async issued before it", block=32,
+    args=numbers(32, 32), expect=lambda data, out: [(out, data[::-1])], hardware="guarded",
+    names=("Leave the arrival on the barrier", "behind this copy", "comes before the copy"),
+)  # fmt: skip
+def arrival_before_its_copy(data, out):
+    """Nothing has been issued when the arrival is left: it counts at once."""
+    tile, bars, i = cuda.shared.array(32, uint32), cuda.shared.array(1, uint64), int32(cuda.threadIdx.x)
+    place, source = shared_address(tile) + 4 * i, global_address(data) + 4 * i
+    full = shared_address(bars)
+    if i == 0:
+        mbarrier_init(full, WARP)
+    cuda.syncthreads()
+    cp_async_mbarrier_arrive_noinc(full)  # cure: cp_async_ca_4(place, source, 4)
+    cp_async_ca_4(place, source, 4)  # cure: cp_async_mbarrier_arrive_noinc(full)
+    mbarrier_wait(full, 0)
+    out[i] = tile[31 - i]  # <- fault
+
+
+@wrong(
     faults.NamedBarrierMisuse, source="PTX ISA 9.7.13.1: bar.arrive and bar.sync name one number", block=64,
     args=numbers(1, 192), expect=lambda data, out: [(out.reshape(3, 2, 32), PING_PONG)], hardware="guarded",
     names=("Call it with 64", "named barrier 1 is for 32 threads", "and for 64"),
