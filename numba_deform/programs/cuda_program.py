@@ -239,6 +239,19 @@ class Host(HostDriver):
         self.cuMemFree(start)
         return True
 
+    def cudaMallocAsync(self, size, stream):
+        address = int(self.cuMemAlloc(size))
+        self.done(stream, "cudaMallocAsync", [(address, address + size, True)])
+        self.kinds[address] = "cuMemAlloc"
+        return address
+
+    def cudaFreeAsync(self, start, stream):
+        if start not in self.memory:
+            return self.cudaFree(start)  # which says so
+        self.done(stream, "cudaFreeAsync", [(start, start + self.memory[start][1], True)])
+        self.free(start)
+        return True
+
     def kind(self, address):
         found = self.memory_at(address)
         return found and {"cuMemAlloc": 2, "cuMemAllocManaged": 3}.get(self.kinds.get(found[0]), 1)

@@ -207,18 +207,23 @@ int cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *host, i
 }
 
 // --- memory
-static int allocated(const char *how, void **start, size_t size) {
+static void *of(void *stream) { return stream == (void *)1 ? 0 : stream; }
+static int allocated_on(const char *how, void **start, size_t size, void *stream) {
     *start = 0;
     if (!size) return SUCCESS;
     if (size > CALL("free_memory", 0)) return failed(MEMORY_ALLOCATION);
-    return *start = (void *)CALL(how, size, 0), SUCCESS;
+    return *start = (void *)CALL(how, size, W(of(stream))), SUCCESS;
 }
-static int freed(void *start) {
-    if (start && !CALL("cudaFree", W(start))) return failed(INVALID_VALUE);
+static int allocated(const char *how, void **start, size_t size) { return allocated_on(how, start, size, 0); }
+static int freed_by(const char *how, void *start, void *stream) {
+    if (start && !CALL(how, W(start), W(of(stream)))) return failed(INVALID_VALUE);
     return after(0);
 }
+static int freed(void *start) { return freed_by("cudaFree", start, 0); }
 int cudaMalloc(void **start, size_t size) { return allocated("cuMemAlloc", start, size); }
-int cudaMallocAsync(void **start, size_t size, void *stream) { return allocated("cuMemAlloc", start, size); }
+int cudaMallocAsync(void **start, size_t size, void *stream) {
+    return allocated_on("cudaMallocAsync", start, size, stream);
+}
 int cudaMallocManaged(void **start, size_t size, unsigned flags) { return allocated("cuMemAllocManaged", start, size); }
 int cudaMallocHost(void **start, size_t size) { return allocated("cuMemHostAlloc", start, size); }
 int cudaHostAlloc(void **start, size_t size, unsigned flags) { return allocated("cuMemHostAlloc", start, size); }
@@ -228,7 +233,7 @@ int cudaHostRegister(void *start, size_t size, unsigned flags) {
 }
 int cudaHostUnregister(void *start) { return freed(start); }
 int cudaFree(void *start) { return freed(start); }
-int cudaFreeAsync(void *start, void *stream) { return freed(start); }
+int cudaFreeAsync(void *start, void *stream) { return freed_by("cudaFreeAsync", start, stream); }
 int cudaFreeHost(void *start) { return freed(start); }
 int cudaMallocPitch(void **start, size_t *pitch, size_t width, size_t height) {
     return *pitch = (width + 511) / 512 * 512, cudaMalloc(start, *pitch * height);
@@ -236,7 +241,6 @@ int cudaMallocPitch(void **start, size_t *pitch, size_t width, size_t height) {
 int cudaMemGetInfo(size_t *left, size_t *all) {
     return *left = CALL("free_memory", 0), *all = CALL("all_memory", 0), SUCCESS;
 }
-static void *of(void *stream) { return stream == (void *)1 ? 0 : stream; }
 // Rows of bytes; a plain copy has one. Kinds 1 and 3 write to the device, 2 and 3 read there.
 static int copied(const char *what, char *to, size_t pitch, const char *from, size_t from_pitch, size_t width,
                   size_t height, unsigned kind, void *stream, int waits) {
@@ -310,7 +314,7 @@ int cudaStreamCreateWithPriority(uint64_t *stream, unsigned flags, int priority)
 }
 int cudaStreamCreate(uint64_t *stream) { return cudaStreamCreateWithFlags(stream, 0); }
 int cudaStreamSynchronize(void *stream) { return after(CALL("cuStreamSynchronize", W(of(stream)))); }
-int cudaStreamQuery(void *stream) { return cudaStreamSynchronize(stream); }
+int cudaStreamQuery(void *stream) { return CALL("stream_is_over", W(of(stream))) ? after(0) : NOT_READY; }
 int cudaStreamDestroy(void *stream) { return SUCCESS; }
 int cudaStreamWaitEvent(void *stream, void *event, unsigned flags) {
     return CALL("cuStreamWaitEvent", W(of(stream)), W(event), flags), SUCCESS;
@@ -321,7 +325,7 @@ int cudaEventCreate(uint64_t *event) { return cudaEventCreateWithFlags(event, 0)
 int cudaEventRecord(void *event, void *stream) { return CALL("cuEventRecord", W(event), W(of(stream))), SUCCESS; }
 int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags) { return cudaEventRecord(event, stream); }
 int cudaEventSynchronize(void *event) { return after(CALL("cuEventSynchronize", W(event))); }
-int cudaEventQuery(void *event) { return cudaEventSynchronize(event); }
+int cudaEventQuery(void *event) { return CALL("event_is_over", W(event)) ? after(0) : NOT_READY; }
 int cudaEventElapsedTime(float *ms, void *from, void *to) {
     long ns = CALL("elapsed", W(from), W(to));
     return ns < 0 ? failed(400) : (*ms = ns / 1e6f, SUCCESS);

@@ -134,11 +134,13 @@ class HostDriver(Streams):
 
     def cuMemHostAlloc(self, size, flags):
         address = self._written_by_the_host(size, PAGE)
-        self.pinned[address] = True
+        self.pinned[address] = address, address + -(-size // PAGE) * PAGE
         return address
 
     def cuMemHostRegister(self, address, size, flags):
-        self.memory[int(address)], self.pinned[int(address)] = (None, size, self.line()), False
+        address = int(address)
+        self.memory[address] = None, size, self.line()
+        self.pinned[address] = -(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE
 
     def cuMemFree(self, address):
         self.cuCtxSynchronize()  # as a GPU does, before somebody else can have the memory
@@ -179,6 +181,10 @@ class HostDriver(Streams):
     cuMemcpyDtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy on the device", False)
     cuMemsetD8Async = functools.partialmethod(copy, ctypes.memset, "a memset", False)
     cuMemcpyDtoD, cuMemsetD8 = cuMemcpyDtoDAsync, cuMemsetD8Async
+
+    def cuEventQuery(self, event):
+        if not self.event_is_over(event):
+            raise driver.CudaAPIError(binding.CUresult.CUDA_ERROR_NOT_READY, "not ready")
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, threads, dynamic_bytes):
         return BLOCKS_PER_SM

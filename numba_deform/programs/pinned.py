@@ -8,6 +8,7 @@ stand-in has copied long ago. On Linux alone, where a process may close its page
 import contextlib
 import ctypes
 import mmap
+import platform
 import signal
 import sys
 from typing import NamedTuple
@@ -16,6 +17,9 @@ PAGE = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 CLOSED, READABLE, OPEN = 0, 1, 3  # PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE
 WITH_ADDRESS, ADDRESS = 4, 16  # SA_SIGINFO; where a siginfo_t has it, in bytes
+FLAGS, ONE_STEP = 176, 0x100  # where an x86's ucontext_t has its flags, and the one that stops behind an access
+# Accesses beside what is in use, between two calls; then their pages are open until the next.
+STEPS = 10_000 if platform.machine() == "x86_64" else 0
 HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -41,27 +45,24 @@ class PinnedPages:
     """The pages in use. ``touched(use, address)`` is called where the host comes too early."""
 
     def __init__(self, touched):
-        self.touched, self.uses, self.before, self.handler = touched, {}, None, HANDLER(self._met)
+        self.touched, self.uses, self.before = touched, {}, {}
+        self.handlers = {signal.SIGSEGV: HANDLER(self._met), signal.SIGTRAP: HANDLER(self._behind_it)}
         self.calls = 0  # in which the stand-in is at work, one inside the other
+        self.steps = STEPS
 
-    def use(self, start, stop, written, copy, own):
-        """A copy uses these bytes, and writes them or only reads. ``own``: nothing but pinned memory is on
-        their pages; else those count that they fill."""
-        first, end = start // PAGE * PAGE, -(-stop // PAGE) * PAGE
-        if not own:
-            first, end = first + PAGE * (first < start), end - PAGE * (end > stop)
+    def use(self, start, stop, written, copy, room):
+        """A copy uses these bytes, and writes them or only reads. ``room``: (start, stop) of the pages there on
+        which nothing but pinned memory is."""
+        first, end = max(start // PAGE * PAGE, room[0]), min(-(-stop // PAGE) * PAGE, room[1])
         if LIBC is None or first >= end:
             return
-        if self.before is None:
-            self.before = Action()
-            handler = ctypes.cast(self.handler, ctypes.c_void_p)
-            self._act_by(Action(handler, flags=WITH_ADDRESS), self.before)
-        # the first and the last may have other bytes, too
-        middle, last = min(first + PAGE, end), max(end - PAGE, first + PAGE)
-        for page in ((first, middle), (middle, last), (last, end)):
-            if page[0] < page[1]:
-                use = InUse(*page, READABLE - written, start, stop, copy)
-                self.uses[use[:-1], copy.stream] = use  # of these bytes the later one is over last
+        if not self.before:
+            for number, handler in self.handlers.items():
+                action = Action(ctypes.cast(handler, ctypes.c_void_p), flags=WITH_ADDRESS)
+                before = self.before.setdefault(number, Action())
+                LIBC.sigaction(number, ctypes.byref(action), ctypes.byref(before))
+        use = InUse(first, end, READABLE - written, start, stop, copy)
+        self.uses[use[:-1], copy.stream] = use  # of these bytes the later one is over last
         self._close()
 
     def over(self, is_over):
@@ -79,46 +80,56 @@ class PinnedPages:
         try:
             yield
         finally:
-            self.calls -= 1
+            self.calls, self.steps = self.calls - 1, STEPS
             self._close()
 
     def end(self):
-        """Open all pages, and leave the signal to whoever had it."""
+        """Open all pages, and leave the signals to whoever had them."""
         self.over(lambda copy: True)
-        if self.before is not None:
-            self._act_by(self.before, None)
-            self.before = None
+        for number in tuple(self.before):
+            self._leave(number)
+
+    def _leave(self, number):
+        LIBC.sigaction(number, ctypes.byref(self.before.pop(number)), None)
 
     def _open(self):
         if not self.calls:
             for use in self.uses.values():
-                self._protect(use, OPEN)
+                self._protect(use.first, use.end, OPEN)
 
     def _close(self):
         if not self.calls:
             for use in sorted(self.uses.values(), key=lambda use: -use.protection):  # the strictest last
-                self._protect(use, use.protection)
+                self._protect(use.first, use.end, use.protection)
 
     @staticmethod
-    def _protect(use, protection):
-        LIBC.mprotect(ctypes.c_void_p(use.first), ctypes.c_size_t(use.end - use.first), protection)
-
-    @staticmethod
-    def _act_by(action, before):
-        LIBC.sigaction(signal.SIGSEGV, ctypes.byref(action), before and ctypes.byref(before))
+    def _protect(first, end, protection):
+        LIBC.mprotect(ctypes.c_void_p(first), ctypes.c_size_t(end - first), protection)
 
     def _met(self, number, info, context):
-        """The handler of SIGSEGV. Behind it the access is tried again: its page is open until the next call."""
+        """The handler of SIGSEGV. Behind it the access is tried again."""
         address = ctypes.c_void_p.from_address(info + ADDRESS).value or 0
         met = [use for use in self.uses.values() if use.first <= address < use.end]
         if not met:  # none of ours: whoever had the signal gets it
-            self._act_by(self.before, None)
+            self._leave(number)
             return
-        for use in met:
-            self._protect(use, OPEN)
-        met = [use for use in met if use.start <= address < use.stop]
-        if met:
-            early = min(met, key=lambda use: use.protection)  # one that both a read and a write breaks
+        if early := [use for use in met if use.start <= address < use.stop]:
+            use = min(early, key=lambda use: use.protection)  # one that both a read and a write breaks
             with self.open():
-                self.over(lambda copy: copy is early.copy)  # one report for each
-                self.touched(early, address)
+                self.over(lambda copy: copy is use.copy)  # one report for each
+                self.touched(use, address)
+            return
+        page = address // PAGE * PAGE
+        self._protect(page, page + PAGE, OPEN)
+        if self.steps:
+            self.steps -= 1
+            ctypes.c_uint64.from_address(context + FLAGS).value |= ONE_STEP
+
+    def _behind_it(self, number, info, context):
+        """The handler of SIGTRAP, behind an access beside what is in use."""
+        if not ctypes.c_uint64.from_address(context + FLAGS).value & ONE_STEP:  # none of ours
+            self._leave(number)
+            LIBC.kill(LIBC.getpid(), number)
+            return
+        ctypes.c_uint64.from_address(context + FLAGS).value &= ~ONE_STEP
+        self._close()

@@ -84,13 +84,14 @@ class Streams:
     def __init__(self, found):
         self.found, self.handles, self.times = found, itertools.count(16), {}
         self.memory = {}  # start -> (what holds it, size, the program's line): device memory, and pinned
-        self.pinned = {}  # start -> whether its pages are of it alone
+        self.pinned = {}  # start -> (start, stop) of the pages on which nothing else is
         self.pages, self.waited, self.stopped = PinnedPages(self._host_came), {}, None
         self.clocks, self.names = {PER_THREAD: {}}, {PER_THREAD: "the thread's default stream"}
         self.unset = []  # (start, stop) of memory that nobody has set since it was asked for
         self.ends = {}  # address: who has written up to there, and no further
         self.freed = {}  # start -> as memory, and where it was freed: of the last, whose addresses nobody gets
         self.host, self.events, self.pending, self.several = {}, {}, {}, False
+        self.asked = {}  # what the host has asked for: the clock that was not over then
 
     def place(self):
         """(file, line) of the program's call."""
@@ -189,7 +190,20 @@ class Streams:
     def cuEventSynchronize(self, event):
         self.over(self.events.get(int(event), {}))
 
-    cuEventQuery = cuEventSynchronize
+    def is_over(self, what, clock):
+        """Whether all that is over in a clock is so for the host, which asks for ``what``: what it has not
+        waited for is so when it asks again."""
+        if any(self.waited.get(stream, 0) < n for stream, n in clock.items()) and self.asked.get(what) != clock:
+            self.asked[what] = dict(clock)
+            return False
+        self.over(clock)
+        return True
+
+    def stream_is_over(self, stream):
+        return self.is_over(("stream", stream), self.clock(stream))
+
+    def event_is_over(self, event):
+        return self.is_over(("event", int(event)), self.events.get(int(event), {}))
 
     def cuEventElapsedTime(self, start, end):
         return 1000 * (self.times[end] - self.times[start])

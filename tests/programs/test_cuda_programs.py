@@ -71,6 +71,44 @@ def test_wrong(tmp_path, program, number, fault, words):
     assert not kernel or int(named[0]["launch"].rpartition(":")[2]) in at
 
 
+@pytest.mark.parametrize("lines, fault", [
+    # the host reads what a has brought and is waited for, then what b has, on the same page
+    ("cudaMemcpyAsync(h, d, 512, D2H, a); cudaMemcpyAsync(h + 128, d + 128, 512, D2H, b); cudaStreamSynchronize(a);"
+     "sum = h[0]; sum += h[1]; cudaStreamSynchronize(b); sum += h[128];", None),
+    ("cudaMemcpyAsync(h, d, 512, D2H, a); cudaMemcpyAsync(h + 128, d + 128, 512, D2H, b); cudaStreamSynchronize(a);"
+     "sum = h[0]; sum += h[1]; sum += h[128];", r"HostRace: the host touches byte 512 of .* on stream 2 .* writes"),
+    # memory in a stream's order
+    ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, a>>>(x, d); cudaFreeAsync(x, a); cudaMallocAsync(&x, 512, a);"
+     "use<<<1, 128, 0, a>>>(x, d); cudaFreeAsync(x, a);", None),
+    ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, a>>>(x, d); cudaEventRecord(e, a); cudaStreamWaitEvent(b, e, 0);"
+     "use<<<1, 128, 0, b>>>(d, x); cudaEventRecord(e, b); cudaStreamWaitEvent(a, e, 0); cudaFreeAsync(x, a);", None),
+    ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, a>>>(x, d); cudaEventRecord(e, a); cudaStreamWaitEvent(b, e, 0);"
+     "use<<<1, 128, 0, b>>>(d, x); cudaFreeAsync(x, a);", "StreamRace: cudaFreeAsync on stream 1 .* which use on stream 2"),
+    ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, b>>>(x, d);", "StreamRace: use on .* which cudaMallocAsync on stream 1"),
+    # who asks waits until it is over
+    ("cudaMemcpyAsync(h, d, 512, D2H, a); while (cudaStreamQuery(a) == cudaErrorNotReady) {} sum = h[0];", None),
+    ("cudaMemcpyAsync(h, d, 512, D2H, a); cudaStreamQuery(a); sum = h[0];", "HostRace: the host touches byte 0 of"),
+    ("cudaMemcpyAsync(h, d, 512, D2H, a); cudaEventRecord(e, a); while (cudaEventQuery(e)) {} sum = h[0];", None),
+    ("cudaStreamSynchronize(a); if (cudaStreamQuery(a)) return 5;", None),
+])  # fmt: skip
+def test_what_the_host_waits_for(tmp_path, lines, fault):
+    source = tmp_path / "waits.cu"
+    source.write_text(f"""#define D2H cudaMemcpyDeviceToHost
+        __global__ void use(int *out, const int *in) {{ out[threadIdx.x] = in[threadIdx.x]; }}
+        int main() {{
+            int *d, *h, *x, sum = 0;
+            cudaStream_t a, b; cudaStreamCreate(&a); cudaStreamCreate(&b);
+            cudaEvent_t e; cudaEventCreate(&e);
+            cudaMalloc(&d, 1024); cudaMallocHost(&h, 1024); cudaMemset(d, 0, 1024);
+            use<<<1, 128, 0, a>>>(d, d); cudaDeviceSynchronize();
+            {lines}
+            return sum;
+        }}""")
+    ended, _, err, said = check(tmp_path, source)
+    assert (ended, len(said["faults"])) == ((1, 1) if fault else (0, 0)), err
+    assert not fault or re.search(fault, err)
+
+
 @pytest.mark.parametrize("line, fault, what, cure", [
     ("", "UninitialisedRead", r"reads x\[byte 512\]",
      "Let the launch of fill at before.cu:6, which wrote up to there,"),

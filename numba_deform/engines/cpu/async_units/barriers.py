@@ -113,8 +113,8 @@ class Barriers:
         return name
 
     def _index_name(self, address):
-        """The name of the barrier at ``address``: of an array by its number in that, but for dynamic memory that
-        the kernel itself divides."""
+        """The name of the barrier at ``address``: of an array by its number in that, but for dynamic memory
+        that the kernel itself divides."""
         shared = self.block.shared
         if name := shared.part_of(address):
             return name

@@ -100,8 +100,8 @@ def explain_group(fault, thread, issuer, owner, number):
     what, fault.cure = _lacks(kind, groups, thread, issuer, owner, number)
     if groups.arrivals and groups.number == number:  # those that it has left are for earlier copies
         [*_, (_, barrier)], name = groups.arrivals, "cp_async_mbarrier_arrive"
-        fault.cure = f"Leave the arrival on the barrier ({name}) behind this copy: it counts what its thread has "
-        fault.cure += f"issued before it. The last one, on {barrier.name} at "
+        fault.cure = f"Leave the arrival on the barrier ({name}) behind this copy: it counts what its thread "
+        fault.cure += f"has issued before it. The last one, on {barrier.name} at "
         fault.cure += f"{thread.at(issuer.arrivals.get(barrier))}, comes before the copy."
     if not isinstance(fault, faults.CopyOutlivesBlock):
         fault.rule = kind.rule
