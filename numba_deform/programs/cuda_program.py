@@ -374,6 +374,9 @@ class Host(HostDriver):
         fault.kernel = kernel.name
         fault.cure = f"Launch what fits{self.LOOK}."
         self.end()
+        if status == LAUNCH_FAILURE:
+            fault.rule = "Blocks that wait for each other all have to run."
+            fault.cure = f"Launch it so: {self.COOPERATIVE}."
         if status == LAUNCH_FAILURE or not by_brackets:
             self.found(fault, kernel.name)
         else:

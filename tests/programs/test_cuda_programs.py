@@ -71,24 +71,25 @@ def test_wrong(tmp_path, program, number, fault, words):
     assert not kernel or int(named[0]["launch"].rpartition(":")[2]) in at
 
 
+COPY = "cudaMemcpyAsync(h, d, 512, D2H, a);"
+TWO = f"{COPY} cudaMemcpyAsync(h + 128, d + 128, 512, D2H, b); cudaStreamSynchronize(a);"
+OWN = "cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, a>>>(x, d);"
+THEN = f"{OWN} cudaEventRecord(e, a); cudaStreamWaitEvent(b, e, 0); use<<<1, 128, 0, b>>>(d, x);"
+
+
 @pytest.mark.parametrize("lines, fault", [
     # the host reads what a has brought and is waited for, then what b has, on the same page
-    ("cudaMemcpyAsync(h, d, 512, D2H, a); cudaMemcpyAsync(h + 128, d + 128, 512, D2H, b); cudaStreamSynchronize(a);"
-     "sum = h[0]; sum += h[1]; cudaStreamSynchronize(b); sum += h[128];", None),
-    ("cudaMemcpyAsync(h, d, 512, D2H, a); cudaMemcpyAsync(h + 128, d + 128, 512, D2H, b); cudaStreamSynchronize(a);"
-     "sum = h[0]; sum += h[1]; sum += h[128];", r"HostRace: the host touches byte 512 of .* on stream 2 .* writes"),
+    (f"{TWO} sum = h[0]; sum += h[1]; cudaStreamSynchronize(b); sum += h[128];", None),
+    (f"{TWO} sum = h[0]; sum += h[1]; sum += h[128];", "HostRace: the host touches byte 512 .* stream 2"),
     # memory in a stream's order
-    ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, a>>>(x, d); cudaFreeAsync(x, a); cudaMallocAsync(&x, 512, a);"
-     "use<<<1, 128, 0, a>>>(x, d); cudaFreeAsync(x, a);", None),
-    ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, a>>>(x, d); cudaEventRecord(e, a); cudaStreamWaitEvent(b, e, 0);"
-     "use<<<1, 128, 0, b>>>(d, x); cudaEventRecord(e, b); cudaStreamWaitEvent(a, e, 0); cudaFreeAsync(x, a);", None),
-    ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, a>>>(x, d); cudaEventRecord(e, a); cudaStreamWaitEvent(b, e, 0);"
-     "use<<<1, 128, 0, b>>>(d, x); cudaFreeAsync(x, a);", "StreamRace: cudaFreeAsync on stream 1 .* which use on stream 2"),
-    ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, b>>>(x, d);", "StreamRace: use on .* which cudaMallocAsync on stream 1"),
+    (f"{OWN} cudaFreeAsync(x, a); {OWN} cudaFreeAsync(x, a);", None),
+    (f"{THEN} cudaEventRecord(e, b); cudaStreamWaitEvent(a, e, 0); cudaFreeAsync(x, a);", None),
+    (f"{THEN} cudaFreeAsync(x, a);", "StreamRace: cudaFreeAsync on stream 1 .* which use on stream 2"),
+    ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, b>>>(x, d);", "StreamRace: .* which cudaMallocAsync on"),
     # who asks waits until it is over
-    ("cudaMemcpyAsync(h, d, 512, D2H, a); while (cudaStreamQuery(a) == cudaErrorNotReady) {} sum = h[0];", None),
-    ("cudaMemcpyAsync(h, d, 512, D2H, a); cudaStreamQuery(a); sum = h[0];", "HostRace: the host touches byte 0 of"),
-    ("cudaMemcpyAsync(h, d, 512, D2H, a); cudaEventRecord(e, a); while (cudaEventQuery(e)) {} sum = h[0];", None),
+    (f"{COPY} while (cudaStreamQuery(a) == cudaErrorNotReady) {{}} sum = h[0];", None),
+    (f"{COPY} cudaStreamQuery(a); sum = h[0];", "HostRace: the host touches byte 0 of"),
+    (f"{COPY} cudaEventRecord(e, a); while (cudaEventQuery(e)) {{}} sum = h[0];", None),
     ("cudaStreamSynchronize(a); if (cudaStreamQuery(a)) return 5;", None),
 ])  # fmt: skip
 def test_what_the_host_waits_for(tmp_path, lines, fault):
@@ -268,6 +269,38 @@ def test_launches_whose_arguments_are_not_numpys_are_not_compared():
     kernel.unset = kernel.by_bytes = ()
     launched = [Launched(kernel, (1,), (32,), [n], 0, None) for n in (np.uint32(1), 1)]
     assert [memory_and_kind(each)[0] for each in launched] == [[], None]
+
+
+@pytest.mark.parametrize("line", [
+    "s[0] += x[t];", "if (t % 2) s[x[t]]++; /* s[1] */", "n += in[t];", "*y += x[t];", "y[x[t]] = y[x[t]] + 1;",
+    "if (t > y[0]) y[0] = t;  // max",
+])  # fmt: skip
+def test_changes_without_an_atomic(tmp_path, line):
+    """A line of C++ that changes a number that others change by it, however it names that."""
+    source = tmp_path / "change.cu"
+    source.write_text(f"""
+__global__ void change(const int *x, const int *in, int *y) {{
+    __shared__ int s[64], n;
+    int t = threadIdx.x;
+    s[t] = 0;
+    if (t == 0) n = 0;
+    __syncthreads();
+    {line}
+    __syncthreads();
+    y[t + 1] = s[0] + n;
+}}
+int main() {{
+    int *x, *y;
+    cudaMalloc(&x, 256);
+    cudaMalloc(&y, 512);
+    cudaMemset(x, 0, 256);
+    cudaMemset(y, 0, 512);
+    change<<<1, 64>>>(x, x, y);
+}}
+""")
+    ended, _, err, said = check(tmp_path, source)
+    cures = [fault["cure"] for fault in said["faults"]]
+    assert ended == 1 and cures[0].startswith("Use one atomic in place of the read and the write"), err
 
 
 @pytest.mark.parametrize("line, cure", [

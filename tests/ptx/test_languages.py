@@ -46,14 +46,18 @@ def test_every_row_is_of_use():
     assert len(parts) <= 8, parts  # of texts that are put together
 
 
+INVAL = "Put __syncthreads() between the last use and mbarrier.inval. A cuda::pipeline invalidates its "
+INVAL += "barriers where it goes out of scope: put block.sync() or __syncthreads() before that."
+
+
 @pytest.mark.parametrize("language, kind, cure", [
-    ("cuda", faults.InvalNotOrdered, "Put __syncthreads() between the last use and mbarrier.inval."),
+    ("cuda", faults.InvalNotOrdered, INVAL),
     ("ptx", faults.InvalNotOrdered, "Put bar.sync 0 between the last use and mbarrier.inval."),
     ("triton", faults.DataRace, "Put tl.debug_barrier() between the two accesses."),
     ("cuda", faults.Misaligned,
      "Give shared arrays __align__(128), and keep offsets multiples of the access size; or access less."),
     ("triton", faults.StaleWait, CURES["triton"][faults.InFlightRead]),
-    ("cupy", faults.InvalNotOrdered, "Put __syncthreads() between the last use and mbarrier.inval."),
+    ("cupy", faults.InvalNotOrdered, INVAL),
     ("gluon", faults.MissingInitFence,
      "Call fence.mbarrier_init.release.cluster (or fence.proxy.async) after mbarrier.init, then a barrier."),
     ("", faults.InvalNotOrdered, faults.InvalNotOrdered.cure),

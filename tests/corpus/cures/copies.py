@@ -227,6 +227,24 @@ def leaves_one_group_too_many(data: u64, out: u64):
     st_global_b32(out + uint64(4 * i), uint32(total))
 
 
+@wrong(
+    faults.InFlightRead, source="CUDA guide, Asynchronous Data Copies: a loop over tiles of one buffer",
+    args=tiles(2 * TILES), expect=lambda data, out: [(out, data.reshape(-1, TWO).sum(axis=0)[::-1])], block=TWO,
+    names=("is a round ahead", "Put a barrier", "behind this read", "of the next round"),
+)  # fmt: skip
+def copied_over_while_it_is_read(data: u64, out: u64):
+    """Who has read its number of a tile asks for the next one, and nobody waits for the others."""
+    tile, i, total = cuda.shared.array(TWO, uint32, alignment=128), int32(cuda.threadIdx.x), uint32(0)
+    for t in range(TILES):
+        cp_async_ca_4(shared_address(tile) + uint32(4 * i), data + uint64(4 * (TWO * t + i)), 4)
+        cp_async_commit_group()
+        cp_async_wait_group(0)
+        cuda.syncthreads()
+        total += tile[TWO - 1 - i]  # <- fault
+        # cure: cuda.syncthreads()
+    st_global_b32(out + uint64(4 * i), total)
+
+
 def takes_from_a_ring(data, out):
     return [(out[:WARP], data.reshape(-1, WARP).sum(axis=0))]
 

@@ -5,7 +5,19 @@ Each function builds the SimFault of one thread, from records of ``memory.access
 
 from ....device.limits import SHARED_LIMIT
 from ... import faults
-from ..memory.access_records import CHANGE, OUTSIDE, READ, UNWRITTEN, WRITE, Access, Copy, Ended, Live, copy_of
+from ..memory.access_records import (
+    CHANGE,
+    OUTSIDE,
+    READ,
+    UNWRITTEN,
+    WRITE,
+    Access,
+    Copy,
+    Ended,
+    Live,
+    copy_of,
+    writers,
+)
 from .arrivals import by_a_reader, too_few_bytes
 from .groups import ONE_LINE, explain_copy, explain_group, explain_lost, released_in_flight
 from .race_causes import RELAXED, race, relaxed_arrival
@@ -61,7 +73,10 @@ def _unset(space, thread, w, address, name):
             return fault
         copy = _before(space, address)
     rule, cure = space.unset
-    if who := _further(space, thread, address):
+    if here := _written_here(space, thread):
+        cure = f"Where other blocks write it, as at {here}, have that come before: a barrier of the grid "
+        cure += f"(cuda.cg.this_grid().sync()), or a launch of its own. Else s{space.unset[1][1:]}"
+    elif who := _further(space, thread, address):
         cure = f"Let {who}, which wrote up to there, write all that is read; or read no more. Else s{cure[1:]}"
     fault = thread.fault(
         faults.UninitialisedRead, f"reads {name}, which nothing has written", name, rule=rule, cure=cure)
@@ -88,6 +103,14 @@ def _unannounced_multicast(space, thread, address):
     return copy and copy.barrier and too_few_bytes(copy)
 
 
+def _written_here(space, thread):
+    """A line by which this launch, of several blocks, writes an array in global memory; or ""."""
+    several = thread.block.execution.blocks > 1 and space in thread.block.globals.regions
+    found = (w for record in space.written if several for w in writers(record) if w.block is not None)
+    write = next(found, None)
+    return thread.at(write.site) if write else ""
+
+
 def _further(space, thread, address):
     """Who has written up to these bytes before the launch, as "the copy at .."; or ""."""
     ends = thread.block.execution.history.ends
@@ -109,7 +132,11 @@ def outside(space, thread, what, address, size, name, record=None):
     """Some of the bytes that are accessed belong to no array; ``record``: of a copy or store into them."""
     records = space.written[address - space.base :][:size]
     held = records.index(OUTSIDE) if OUTSIDE in records else len(records)
+    ranges = getattr(space, "ranges", ())
+    before = max(((stop, name) for _, stop, name, _ in ranges if stop <= address), default=None)
     where = f"the array ends {held} bytes on" if held else "no array is there"
+    if not held and before and address - before[0] < SHARED_LIMIT:
+        where += f", {before[1]} ends {address - before[0] or 'right'} {'bytes ' * (address > before[0])}before"
     fault = thread.fault(faults.OutOfRange, f"{what}: {where}", name)
     if not held and 0 <= address - getattr(space, "dynamic_start", address + 1) < SHARED_LIMIT:
         space.tell_size(fault)

@@ -29,7 +29,8 @@ def _unacquired(pair, block):
     for space, address, _, flag in _flags(block) if late else ():
         handed = flag.seen_by(block)[scope]
         found = (has(handed) or has(handed, FENCED)) and _read(space, address, late)
-        if found:
+        seen = pair.thread.seen  # a mate that no barrier has followed has come on a way of its own
+        if found and (block is not pair.thread.block or seen[found[0].tid] >= found[1]):
             mate, _, site, changes = found
             how = "an atomic" if changes else "a relaxed load"
             yield Cause(

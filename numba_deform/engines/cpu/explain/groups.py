@@ -86,6 +86,13 @@ def explain_group(fault, thread, issuer, owner, number):
         thread.let_others_come()  # what the issuer is still to commit may stay open
     [(key, groups)] = found
     kind, who = GROUP_KINDS[key], thread.describe_tid(issuer.block, issuer.tid)
+    own, ended = thread.groups.get(key), groups.number > number
+    if key == "cp.async" and own and issuer is not thread and number > own.number - ended:
+        fault.cure = "Put a barrier (syncthreads) behind this read, before copies of the next round are "
+        fault.cure += "issued: its thread has not come to the round that this copy is of."
+        fault.rule = "A stage is filled again when all have read it."
+        fault.add(f"{who} is a round ahead")
+        return fault
     barrier = next((barrier for last, barrier in groups.arrivals if number <= last), None)
     if barrier is not None:
         fault.cure = f"Wait on {barrier.name}, for the phase in which the arrival counts, before this."
@@ -116,7 +123,8 @@ def explain_group(fault, thread, issuer, owner, number):
 def _lacks(kind, groups, thread, issuer, owner, number):
     """(what has not been done about group ``number``, what would mend it), in words."""
     if issuer.seen[owner] >= number:
-        cure = f"Put a barrier (syncthreads, syncwarp) between {kind.name}_wait_group and this."
+        which = "syncthreads, syncwarp" if issuer.warp == thread.warp else "syncthreads"
+        cure = f"Put a barrier ({which}) between {kind.name}_wait_group and this."
         if issuer.block is not thread.block:
             cure = f"Release after {kind.name}_wait_group in its block, and acquire in this one before this."
         return "has waited for its group, and nothing orders that wait before this", cure

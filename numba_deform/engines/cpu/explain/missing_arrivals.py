@@ -199,10 +199,16 @@ class MissingArrivalsReport:
         groups = [(sorted(t.tid for t in far if t.block is b), f" of block {b.index}") for b in self.others]
         who = ", ".join(ranges(tids) + of for tids, of in [(self.arrived, ""), *groups] if tids)
         times = f"{self.came} times" if self.came > 1 else "once"
+        away = [t for t in self.threads if not t.dead and t.tid not in (*self.here, *self.arrived)]
+        names = sorted({t.waiting[1].name for t in away if t.waiting and t.waiting[0] == "mbarrier"})
+        others = names and (
+            f"{ranges([t.tid for t in away])} {have(away)} not: where they would, behind their wait on "
+            f"{' or '.join(names)}, have them arrive once before it. Else i"
+        )
         return self.came and not self.late and not barrier.last_far.keys() - far.keys() and (
             f"{barrier.name} can never complete: it expects {barrier.expected} arrivals in each phase, and "
             f"{count} thread{'s' * (count > 1)} ({who}) can arrive, {times} in all, and {have(range(count))} "
-            f"done so. Initialise it for {self.came}, or have who is missing arrive."
+            f"done so. {others or 'I'}nitialise it for {self.came}, or have who is missing arrive."
         )  # fmt: skip
 
     def nobody_began(self, barrier):

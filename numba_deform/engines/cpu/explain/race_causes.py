@@ -17,7 +17,7 @@ from .flag_causes import (
     unacquired,
 )
 from .meetings import count_too_small, two_counts
-from .races import Cause, Race, elements
+from .races import Cause, Race, changes_one, elements
 from .refills import FOR_ITS_WARP
 
 RULES = {
@@ -40,7 +40,9 @@ def race(space, thread, kind, other, what, name):
         if pair.near or next(_causes(pair, HANDED_ON), None):
             break
         thread.let_others_come()  # an acquire or a release may be late
-    unordered = UNORDERED[pair.scope] if pair.one_warp else UNORDERED[pair.scope].replace("syncwarp, ", "")
+    unordered = UNORDERED[pair.scope]
+    if not pair.is_of_one_warp:
+        unordered = unordered.replace("syncwarp, ", "")
     cause = next(_causes(pair), None) or Cause(unordered)
     who, site = cause.at or (thread, thread.site())
     what = (cause.what or what) + cause.more + VOLATILE * pair.is_volatile
@@ -293,7 +295,9 @@ def _plain_beside_atomic(pair):
 def _change_by_hand(pair):
     """A read and a write that belong together: each thread changes the element from what it has read."""
     first, second = (elements(line, pair.array) for line in pair.lines)
-    if pair.kinds != {READ, WRITE} or len(first | second) != 1 or not (first and second):
+    named = first and second and len(first | second) == 1
+    named = named or pair.in_cpp and pair.one_line and changes_one(pair.lines[0], pair.array)
+    if pair.kinds != {READ, WRITE} or not named:
         return
     cure = "Use one atomic in place of the read and the write: cuda.atomic.add, cuda.atomic.max or their like"
     if pair.one_line:

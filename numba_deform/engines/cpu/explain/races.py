@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from ... import faults
-from ..memory.access_records import Access
+from ..memory.access_records import Access, writers
 from ..memory.vector_clocks import covers
 from .source_order import order_of
 
@@ -43,6 +43,14 @@ class Race(NamedTuple):
         return self.near and self.other.tid >> 5 == self.thread.warp
 
     @property
+    def is_of_one_warp(self):
+        """Whether both are, and all who have written the array."""
+        ranges = [(a, b) for a, b, name, _ in getattr(self.space, "ranges", ()) if name == self.array]
+        records = {id(record): record for a, b in ranges for record in self.space.written[a:b]}
+        by = (w.tid for record in records.values() for w in writers(record))
+        return self.one_warp and all(tid is None or tid >> 5 == self.thread.warp for tid in by)
+
+    @property
     def scope(self):
         """The smallest that both are in."""
         clustered = self.other.block in self.thread.block.cluster.blocks
@@ -64,6 +72,10 @@ class Race(NamedTuple):
     @property
     def lines(self):
         return self.thread.line(self.thread.site()), self.thread.line(self.other.site)
+
+    @property
+    def in_cpp(self):
+        return self.thread.block.execution.language not in ("", "triton", "gluon", "ptx")
 
     @property
     def is_volatile(self):
@@ -142,3 +154,13 @@ def elements(line, array):
         texts = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
         return {ast.unparse(node.slice) for node in named}.union(*(elements(text, array) for text in texts))
     return set()
+
+
+def changes_one(line, array):
+    """Whether a line of C++ assigns to an element of ``array``, or to a variable of that name, and names no
+    other element of it."""
+    line = re.sub(r"//.*|/\*.*?\*/", "", line)
+    text = rf"(?<![\w.>]){re.escape(array)}(?:\[(?:[^][]|\[[^][]*\])*\]|(?:->|\.)\w+)*"
+    named = {re.sub(r"\s", "", each) for each in re.findall(text, line)}
+    changed = rf"{text}\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))|(?:\+\+|--)\s*\(?\*?{text}"
+    return len(named) == 1 and bool(re.search(changed, line))

@@ -29,6 +29,7 @@ class Execution:
     def __init__(self, launch, seed, landing, trace):
         self.blocks, self.threads, self.seed, self.landing = launch.blocks, launch.threads, seed, landing
         self.function, self.only = launch.kernel.plain, launch.only
+        self.language = launch.kernel.language
         self.history = getattr(launch.kernel, "history", History())
         self.ended = launch.progress or (lambda blocks: None)
         self.grid_shape, self.block_shape, self.cluster_shape = launch.shapes

@@ -45,7 +45,7 @@ def _parts(name):
     for m in LOCAL.finditer(name):
         length = int(m[1])
         if name.startswith("_ZZ") and len(name[m.end() :].partition("_")[0]) <= length and (
-                re.fullmatch(r"(_\d+)?", name[m.end() + length :])):  # fmt: skip
+                re.fullmatch(r"(_+\d+)?", name[m.end() + length :])):  # fmt: skip
             return name[m.end() : m.end() + length], None
     try:
         node = itanium_demangler.parse(name)

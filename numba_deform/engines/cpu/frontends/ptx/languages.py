@@ -37,7 +37,7 @@ WORDS = (
     (r"Call cuda\.threadfence\(\) right behind the atomic", "Call __threadfence() right behind the atomic",
      'Give sem="acq_rel" to the atomic', "Put fence.acq_rel.gpu right behind the atomic"),
     (r"(?:cuda\.)?threadfence\(\)", "__threadfence()", "an atomic", "fence.acq_rel.gpu"),
-    (r"threadfence_block\(\)", "__threadfence_block()", None, "fence.acq_rel.cta"),
+    (r"(?:cuda\.)?threadfence_block\(\)", "__threadfence_block()", None, "fence.acq_rel.cta"),
     (r"cuda\.atomic\.(\w+)\(a, i, 0\)", r"atomic_\1(&a[i], 0)", r"tl.atomic_\1(a + i, 0)", r"atom.\1"),
     (r"cuda\.atomic\.exch", "atomic_exch", "tl.atomic_xchg", "atom.exch"),
     (r"cuda\.atomic\.(\w+)", r"atomic_\1", r"tl.atomic_\1", r"atom.\1"),
@@ -114,5 +114,8 @@ def translate(fault, language):
         own = CURES.get(language, {})
         cure = next((own[kind] for kind in type(fault).__mro__ if kind in own), fault.cure)
         fault.cure, fault.rule = put(cure, language), put(fault.rule, language)
+        if isinstance(fault, faults.InvalNotOrdered) and LANGUAGES[language] == 1:
+            fault.cure += " A cuda::pipeline invalidates its barriers where it goes out of scope: put "
+            fault.cure += "block.sync() or __syncthreads() before that."
         if "no array of this launch" in fault.what and language == "cuda":
             fault.cure += " What pointers in a structure point to is given by kernel.reaching({name: array})."
