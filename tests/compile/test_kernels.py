@@ -26,21 +26,14 @@ SHAPES = {  # levels, points, channels
 FAMILIES = {  # one name for each kernel, and configurations that change its code most
     "direct": [{}, {"lanes": 4}, {"arithmetic": "fp32"}],
     "tile": [{}],
-    "tile-cp-async": [{"stages": 3}, {"arithmetic": "fp32"}],
-    "tma": [
-        {},
-        {"stages": 1},
-        {"stages": 4},
-        {"stages": 8},
-        {"arithmetic": "fp32"},
-        {"debug": True},
-    ],
-    "persistent": [{"stages": 1}, {"stages": 4}, {"maps": "level"}],
+    "tile-cp-async": [{"stages": 3}],
+    "tma": [{}, {"stages": 4}, {"debug": True}],
+    "persistent": [{"stages": 1}, {"maps": "level"}],
     "persistent-prefetch": [{}, {"arithmetic": "fp32", "min_blocks": 1}],
-    "roles-recompute": [{}, {"stages": 8}, {"arithmetic": "fp32"}, {"prefetch": True}],
-    "roles-shared": [{"arithmetic": "fp32"}, {"maps": "level"}, {"debug": True}],
+    "roles-recompute": [{}, {"arithmetic": "fp32"}, {"prefetch": True}],
+    "roles-shared": [{"arithmetic": "fp32"}, {"debug": True}],
     "roles-flags": [{}],
-    "roles-shuffle": [{"prefetch": True}, {"arithmetic": "fp32"}],
+    "roles-shuffle": [{"prefetch": True}],
     "window": [{"stages": 1}, {"arithmetic": "fp32"}],  # each takes a quarter of a minute
 }
 # One kernel with copies and one without; the rest is ``full``. Direct of float16 is in
@@ -167,10 +160,9 @@ BACKWARD_CASES = [
     *BACKWARD_QUICK,
     ("float16", "pair", {"sums": "fixed"}, "default"),
     *((dtype, "seeds", {}, "default") for dtype in ("float32", "float16")),
-    *((dtype, "seeds", {"sums": "fixed"}, "default") for dtype in ("float32", "bfloat16")),
-    *(("float16", shape, {}, "default") for shape in ("odd", "widest", "uneven")),
+    ("bfloat16", "seeds", {"sums": "fixed"}, "default"),
+    *(("float16", shape, {}, "default") for shape in ("odd", "widest")),
     ("float32", "seeds", {"of_value": False}, "default"),
-    ("float32", "seeds", {"of_samples": False}, "default"),
     ("float16", "seeds", {"of_samples": False, "sums": "fixed"}, "default"),
     ("float16", "uneven", {}, "discrete"),
 ]
