@@ -91,7 +91,7 @@ class Streams:
         self.ends = {}  # address: who has written up to there, and no further
         self.freed = {}  # start -> as memory, and where it was freed: of the last, whose addresses nobody gets
         self.host, self.events, self.pending, self.several = {}, {}, {}, False
-        self.asked = {}  # what the host has asked for: the clock that was not over then
+        self.queries = {}  # what the host has asked for: the clock that was not over then
 
     def place(self):
         """(file, line) of the program's call."""
@@ -193,8 +193,8 @@ class Streams:
     def is_over(self, what, clock):
         """Whether all that is over in a clock is so for the host, which asks for ``what``: what it has not
         waited for is so when it asks again."""
-        if any(self.waited.get(stream, 0) < n for stream, n in clock.items()) and self.asked.get(what) != clock:
-            self.asked[what] = dict(clock)
+        if any(self.waited.get(stream, 0) < n for stream, n in clock.items()) and self.queries.get(what) != clock:
+            self.queries[what] = dict(clock)
             return False
         self.over(clock)
         return True
