@@ -284,7 +284,8 @@ class Host(HostDriver):
         """Set bytes; as ``moved``."""
         if self._outside(_text(what), "writes", to, size, True):
             return True
-        self.copy(ctypes.memset, _text(what), False, to, value, size, stream)
+        waits = False if "Async" in _text(what) else None
+        self.copy(ctypes.memset, _text(what), waits, to, value, size, stream)
 
     def _outside(self, name, verb, start, size, on_device):
         """Whether bytes that a copy takes lie outside what was asked for, which is told."""

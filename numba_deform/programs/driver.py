@@ -163,13 +163,17 @@ class HostDriver(Streams):
         return address
 
     def copy(self, move, what, waits, target, source, size, stream=0):
-        """``source`` is an address, or a byte, at which there is no memory; ``waits``: until it is over."""
+        """``source`` is an address, or a byte, at which there is no memory; ``waits``: until it is over, None:
+        if that is the host's."""
         target, source = int(target), int(source)
         self.set(target, target + size, what)
         with self.pages.open():
             move(target, source, size)
         self.done(stream, what, [(target, target + size, True), (source, source + size, False)])
-        if waits or not self.memory_at(target):  # a copy to pageable memory returns when it is over
+        to, of = self.memory_at(target), self.memory_at(source)
+        hosts = to and to[0] in self.pinned and (waits is None or move is ctypes.memmove)
+        # A copy to pageable memory returns when it is over, and so does one from the host to the host.
+        if waits or not to or hosts and (waits is None or not of or of[0] in self.pinned):
             self.cuStreamSynchronize(stream)
         else:
             self.in_flight(stream, what, target, source, size)
@@ -180,7 +184,8 @@ class HostDriver(Streams):
     cuMemcpyDtoHAsync = functools.partialmethod(copy, ctypes.memmove, "a copy to the host", False)
     cuMemcpyDtoDAsync = functools.partialmethod(copy, ctypes.memmove, "a copy on the device", False)
     cuMemsetD8Async = functools.partialmethod(copy, ctypes.memset, "a memset", False)
-    cuMemcpyDtoD, cuMemsetD8 = cuMemcpyDtoDAsync, cuMemsetD8Async
+    cuMemsetD8 = functools.partialmethod(copy, ctypes.memset, "a memset", None)
+    cuMemcpyDtoD = cuMemcpyDtoDAsync
 
     def cuEventQuery(self, event):
         if not self.event_is_over(event):

@@ -193,7 +193,8 @@ class Streams:
     def is_over(self, what, clock):
         """Whether all that is over in a clock is so for the host, which asks for ``what``: what it has not
         waited for is so when it asks again."""
-        if any(self.waited.get(stream, 0) < n for stream, n in clock.items()) and self.queries.get(what) != clock:
+        late = any(self.waited.get(stream, 0) < n for stream, n in clock.items())
+        if late and self.queries.get(what) != clock:
             self.queries[what] = dict(clock)
             return False
         self.over(clock)

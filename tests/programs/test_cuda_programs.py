@@ -86,6 +86,10 @@ THEN = f"{OWN} cudaEventRecord(e, a); cudaStreamWaitEvent(b, e, 0); use<<<1, 128
     (f"{THEN} cudaEventRecord(e, b); cudaStreamWaitEvent(a, e, 0); cudaFreeAsync(x, a);", None),
     (f"{THEN} cudaFreeAsync(x, a);", "StreamRace: cudaFreeAsync on stream 1 .* which use on stream 2"),
     ("cudaMallocAsync(&x, 512, a); use<<<1, 128, 0, b>>>(x, d);", "StreamRace: .* which cudaMallocAsync on"),
+    # what is the host's alone waits
+    ("cudaMemset(h, 0, 512); sum = h[0];", None),
+    ("cudaMemcpyAsync(h, h + 128, 512, cudaMemcpyHostToHost, a); sum = h[0] * 0;", None),
+    ("cudaMemsetAsync(h, 0, 512, a); sum = h[0];", "HostRace: .* which cudaMemsetAsync on stream 1 .* writes"),
     # who asks waits until it is over
     (f"{COPY} while (cudaStreamQuery(a) == cudaErrorNotReady) {{}} sum = h[0];", None),
     (f"{COPY} cudaStreamQuery(a); sum = h[0];", "HostRace: the host touches byte 0 of"),
