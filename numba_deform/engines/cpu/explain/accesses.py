@@ -75,7 +75,7 @@ def _unset(space, thread, w, address, name):
     rule, cure = space.unset
     if here := _written_here(space, thread):
         cure = f"Where other blocks write it, as at {here}, have that come before: a barrier of the grid "
-        cure += f"(cuda.cg.this_grid().sync()), or a launch of its own. Else s{space.unset[1][1:]}"
+        cure += f"(cuda.cg.this_grid().sync()), or a launch of its own. Else s{cure[1:]}"
     elif who := _further(space, thread, address):
         cure = f"Let {who}, which wrote up to there, write all that is read; or read no more. Else s{cure[1:]}"
     fault = thread.fault(

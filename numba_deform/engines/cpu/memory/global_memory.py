@@ -219,9 +219,8 @@ class GlobalMemory:
             what += f"byte {address - region.base} of {region.name}, "
             what += "none of which has them all" if inside else f"which has {region.size}"
             raise thread.fault(faults.OutOfRange, what, region.name_of(address))
-        what += f"{address:#x}: no array of this launch is there"
-        if history.freed is not None:
-            what = what.replace("array of this launch", "memory of the program's")
+        which = "array of this launch" if history.freed is None else "memory of the program's"
+        what += f"{address:#x}: no {which} is there"
         raise thread.fault(faults.OutOfRange, what, f"{address:#x}")
 
     def name_of(self, address, element=False):
