@@ -45,7 +45,7 @@ class Call:
         dtype = getattr(torch, dtype)
         self.given = value.to(dtype), locations.to(getattr(torch, location_dtype)), weights.to(dtype)
         self.out = self.given[0].new_empty(*locations.shape[:2], value.shape[2] * value.shape[3])
-        launch = launch_of(self)
+        launch = self.launch = launch_of(self)  # kept, with what it holds: the graph reads that
         launch()
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):

@@ -167,7 +167,7 @@ def build(config, constants):
     box_bytes = choice(tuple(height * width * PIXEL for height, width in boxes))
     WIDTHS = tuple(width for _, width in boxes)
     LANES, LANE_BITS = CHANNELS // 4, (CHANNELS // 4).bit_length() - 1
-    look, add_up, meet = probing(config, constants)
+    look, add_up, leaves = probing(config, constants)
     shift_of, corner_along = corner_parts(config, constants)
     bound, unit_of = bounding(config, constants)
     work, loads = sampling(config, constants), map_parts(constants, config.maps)
@@ -249,7 +249,7 @@ def build(config, constants):
             st_shared_v4(shared_at(sums, i, 16), uint32(0), uint32(0), uint32(0), uint32(0))
             i = int32(i + int32(THREADS))
         add_up(probes, shared.probes)
-        if meet(probes, shared.probes, gate):
+        if leaves(probes, shared.probes, gate):
             return
         unit = float32(1)
         if FIXED:

@@ -42,7 +42,7 @@ from ..device.memory import (
     st_shared_v4,
     static_bytes,
 )
-from ..device.pipeline import Ring, acquire, commit, first_state, full_barrier, init_barriers, make_advance
+from ..device.pipeline import Ring, acquire, commit, first_state, full_barrier, init_barriers, make_advance, wait
 from ..device.sync import bar_sync, fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
@@ -62,9 +62,7 @@ TOGETHER = 1  # the named barrier that all consumers pass before they start
 class Window:
     """Parameters of ``window``.
 
-    consumers     warps that add up; one more loads. 0 leaves it open: 12, three for each scheduler of an SM,
-                  or 19 where a lane prepares at most FEW_PREPARED samples at once, since that takes
-                  fewer registers
+    consumers     warps that add up; one more loads. 0 leaves it open: ``usual_consumers``
     stages        depth of the ring (>= 1): cells whose windows are in shared memory at once
     cell          height x width of a cell in pixels of the finest level; 0x0 leaves it open: what
                   kernels/window_fit.py expects to be fastest
@@ -118,9 +116,8 @@ class Window:
         if constants.levels > 32:
             rule = f"{constants.levels} levels: a lane of one warp loads each, so at most 32"
             raise ConfigError("variant", "window", rule)
-        few = layout(constants).prepared <= FEW_PREPARED
         config = with_arithmetic(self, constants)
-        config = dataclasses.replace(config, consumers=self.consumers or (19 if few else 12))
+        config = dataclasses.replace(config, consumers=self.consumers or usual_consumers(constants))
         if config.smallest_shared(constants) > SHARED_LIMIT:
             rule = f"with {config.consumers} consumers does not fit into the {SHARED_LIMIT} bytes of a block"
             raise ConfigError("stages", self.stages, rule)
@@ -167,6 +164,15 @@ class Window:
         return SharedBytes(windows, 16 * self.stages, others)
 
 
+def usual_consumers(constants):
+    """Warps that add up: 12, three for each scheduler of an SM, or 19 where a lane prepares at most FEW_PREPARED
+    samples at once, since that takes fewer registers. In bf16, 15 where it prepares so many of 16 in a row."""
+    prepared = layout(constants).prepared
+    if prepared == FEW_PREPARED and constants.dtype == "bfloat16" and constants.samples >= 16:
+        return 15
+    return 19 if prepared <= FEW_PREPARED else 12
+
+
 TYPICAL_BOXES = ((12, 16), (10, 12), (8, 10), (8, 8))
 
 
@@ -202,8 +208,8 @@ Data = namedtuple("Data", "value levels locations weights pixel_bytes spatial_si
 
 def producer(config, constants):
     """The device functions read_window(plan, bases, item), an item and what the tables say of this lane's
-    window, and produce(..), which loads the windows of each item as soon as there is a stage for them, given
-    what was read of the first one."""
+    window; start(..), which loads those of the first item, given what was read of it; and produce(..), which
+    loads those of each later one as soon as there is a stage for them."""
     LEVELS, PIXEL = constants.levels, constants.channels * ITEMSIZE[constants.dtype]
     boxes = config.level_boxes(LEVELS)
     sizes = window_bytes(boxes, constants)
@@ -242,9 +248,15 @@ def producer(config, constants):
         commit(ring, state, uint32(box_bytes(lane())))  # after the corner, which it releases
 
     @cuda.jit(device=True, forceinline=True)
-    def produce(ring, shared, plan, maps, bases, what, base):
-        item, state = int32(cuda.blockIdx.x), first_state()
+    def start(ring, shared, plan, maps, what, base):
+        if lane() < LEVELS and int32(cuda.blockIdx.x) < plan.items:
+            issue(ring, first_state(), shared, maps, what, corner_of(shared.sums, what, base))
+
+    @cuda.jit(device=True, forceinline=True)
+    def produce(ring, shared, plan, maps, bases):
+        item, state = int32(cuda.blockIdx.x + plan.stride), advance(first_state())
         if lane() < LEVELS:
+            what, base = read_window(plan, bases, item)
             while item < plan.items:
                 corner = corner_of(shared.sums, what, base)
                 acquire(ring, state)
@@ -253,7 +265,7 @@ def producer(config, constants):
                 item = int32(item + plan.stride)
                 what, base = read_window(plan, bases, item)
 
-    return read_window, produce
+    return read_window, start, produce
 
 
 def build(config, constants):
@@ -267,8 +279,8 @@ def build(config, constants):
     shared_size, CORNERS_BYTES = config.shared_bytes(constants), config.corners_bytes(constants)
     SAMPLES_BYTES, loads = CONSUMERS * samples_bytes(config, constants), map_parts(constants, config.maps)
     STATIC_BYTES = static_bytes(sum(shared_size))
-    look, add_up, meet = probing(config, constants)
-    (read_window, produce), consume = producer(config, constants), consumer(config, constants)
+    look, add_up, leaves = probing(config, constants)
+    (read_window, start, produce), consume = producer(config, constants), consumer(config, constants)
 
     @kernel(threads=THREADS, min_blocks=1)
     def window(
@@ -292,10 +304,14 @@ def build(config, constants):
         probes = look(levels, anchors, locations, int32(batches * queries))
         what, base = read_window(plan, bases, int32(cuda.blockIdx.x))  # what the producer needs first
         add_up(probes, shared.sums)
-        if meet(probes, shared.sums, gate):
+        if warp() == CONSUMERS:
+            start(ring, shared, plan, maps, what, base)
+        if leaves(probes, shared.sums, gate):
+            if warp() == CONSUMERS and int32(cuda.blockIdx.x) < items:
+                wait(ring, first_state())  # no copy may come after the block has ended
             return
         if warp() == CONSUMERS:
-            produce(ring, shared, plan, maps, bases, what, base)
+            produce(ring, shared, plan, maps, bases)
         else:
             # After a barrier the assembler knows that the lanes of a warp are together. Without it, it would
             # compile every shuffle twice, once for lanes that have gone different ways.

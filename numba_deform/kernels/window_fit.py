@@ -39,6 +39,7 @@ KIND_SIDE = 192  # pixels of a kind's finest level, a square
 NOMINAL_SIGMA = 2.0  # pixels by which trained points have moved from where they start, about
 SHIFT_ERROR = 0.25  # pixels by which a block errs when it finds out where the middle is, about
 MEASURED_QUERIES = 2048
+FEW_GROUPS = 4  # of a cell, on average
 GROWN_FROM = 0.9  # the share along each axis that windows hold before they grow
 AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no window holds, about
 # What a block looks at to find out where samples are (window_probe.py).
@@ -103,7 +104,7 @@ def fit(problem, config, rows_at_once):
     costs = config.costs(problem.constants)
     best = min(plans, key=lambda plan: expected_work(problem, plan, references, rows_at_once, costs))
     fitted = config.fitted(boxes=best.boxes, cell=best.cell)
-    cells = make_cells(problem, best.grid, references)
+    cells = make_cells(problem, best.grid, references, rows_at_once)
     costs = cell_costs(problem, cells.counts, best.boxes, rows_at_once, costs)
     anchors = make_anchors(problem, best, references, config.rounds)
     tables = functools.partial(make_tables, problem, best, cells, costs, anchors)
@@ -457,7 +458,7 @@ def samples_worth(problem, grid, measured, costs):
 
 def expected_work(problem, plan, references, rows_at_once, costs):
     """Cycles of the SM that has most to do."""
-    counts = np.bincount(plan.grid.cell_of(problem, references))
+    counts = np.bincount(whole_groups(problem, plan.grid, references, rows_at_once))
     cells = cell_costs(problem, counts[counts > 0], plan.boxes, rows_at_once, costs)
     work = deal(np.tile(cells, problem.batch * problem.heads), SMS * costs.blocks)[1]
     return work.max() * costs.blocks + problem.samples * plan.outside * costs.outside / SMS
@@ -481,9 +482,24 @@ class Cells(NamedTuple):
     counts: np.ndarray  # (cells,): how many queries each has
 
 
-def make_cells(problem, grid, references):
+def whole_groups(problem, grid, references, rows_at_once):
+    """The number of each query's cell, where all cells but the last one of a line have whole groups of
+    ``rows_at_once`` rows: up to half a group of those that are nearest to the next cell, or to the one before,
+    go there. Cells of few groups stay as they are: too many would have to go."""
+    number, rows = grid.cell_of(problem, references), rows_at_once
+    if len(number) < FEW_GROUPS * rows * grid.number.prod():
+        return number
+    queries = np.lexsort((references[:, 0], number))
+    ends = np.searchsorted(number[queries], np.arange(grid.number.prod()), side="right").reshape(grid.number[::-1])
+    starts = np.concatenate([[0], ends[:-1, -1]])[:, None]  # of lines
+    ends[:, :-1] = np.minimum(starts + (ends[:, :-1] - starts + rows // 2) // rows * rows, ends[:, -1:])
+    number[queries] = np.searchsorted(ends.ravel(), np.arange(len(queries)), side="right")
+    return number
+
+
+def make_cells(problem, grid, references, rows_at_once):
     """The :class:`Cells` of the queries by their (Q, 2) reference points."""
-    number = grid.cell_of(problem, references)
+    number = whole_groups(problem, grid, references, rows_at_once)
     queries = np.argsort(number, kind="stable")
     numbers, starts, counts = np.unique(number[queries], return_index=True, return_counts=True)
     slots = np.minimum(np.arange(counts.max()), counts[:, None] - 1)

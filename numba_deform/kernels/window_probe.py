@@ -89,8 +89,8 @@ def over_half(x):
 
 def probing(config, constants):
     """The device functions look(levels, anchors, locations, rows), which reads; add_up(probes, sums), which
-    waits for that; and meet(probes, sums, gate), whether the block leaves the work to the next kernel. All
-    warps call them in this order, and in the last one they wait for each other.
+    waits for that, and for all warps; and leaves(probes, sums, gate), whether the block leaves the work to the
+    next kernel. All warps call them in this order.
 
     What counts here is how many instructions a block needs before it loads its first windows."""
     LEVELS, POINTS, HEADS, ROUNDS = constants.levels, constants.points, config.heads, config.rounds
@@ -175,6 +175,7 @@ def probing(config, constants):
             if is_one and lane() & (PROBED_ROWS - 1) == 0:
                 words = mov_b32_f32(x), mov_b32_f32(y), mov_b32_f32(count), uint32(0)
                 st_shared_v4(shared_at(sums, turn, SUM_BYTES), *words)
+        cuda.syncthreads()  # all sums are there
 
     @cuda.jit(device=True, forceinline=True)
     def held_along(pixel, corner, size, box):
@@ -203,8 +204,7 @@ def probing(config, constants):
         return outside
 
     @cuda.jit(device=True, forceinline=True)
-    def meet(probes, sums, gate):
-        cuda.syncthreads()  # all sums are there
+    def leaves(probes, sums, gate):
         if LIMIT < 0:
             return False
         mine, outside = count(probes, sums), int32(0)
@@ -215,4 +215,4 @@ def probing(config, constants):
             st_global_v2(gate, uint32(uint32(outside) | (uint32(FAR) if far else uint32(0))), uint32(0))
         return far
 
-    return look, add_up, meet
+    return look, add_up, leaves

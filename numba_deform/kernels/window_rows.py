@@ -32,15 +32,15 @@ from ..device.pipeline import first_state, make_advance, release, wait
 from ..device.sync import lane, shfl_sync_idx_b32, warp
 from .parts.accumulate import ALL, ARITHMETIC
 from .parts.row import run_parts, sum_parts
-from .parts.sampling import HALVES, clamp, corner_weights, load_level, locate
+from .parts.sampling import clamp, corner_weights, load_level, locate
 from .problem import ITEMSIZE
 
 # What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
 Item = namedtuple("Item", "batch head cell count")
 Job = namedtuple("Job", "item group round what")
 # A consumer thread: its lane, the row and chunk that it adds up, the shared address of its warp's prepared
-# samples, and the bytes by which its row's first column differs.
-Place = namedtuple("Place", "lane row chunk samples odd")
+# samples, the bytes by which its row's first column differs, and the mask LAST.
+Place = namedtuple("Place", "lane row chunk samples odd last")
 # One column of all tiles: what a tile's address in the stage is added to, and the bit that it then has.
 Column = namedtuple("Column", "base bit")
 # What a thread needs for a job. The first sample of its runs, whether it has any, and their level. The level's
@@ -48,8 +48,9 @@ Column = namedtuple("Column", "base bit")
 # in the level; its size, and the pixels before it in the stage. The columns that are read first and second.
 View = namedtuple("View", "sample mine level scale shift low high box_height box_width offset first second")
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
-UPPER = 0xFFFFF000  # all but a tile's number: shared memory has room for 3632 pixels of 64 bytes
-_low, _high = HALVES["float16"]
+UPPER, LAST = 0xFFFFF000, 0xFFF  # a tile's number is the last: shared memory holds 3632 pixels of 64 bytes
+ACROSS, ACROSS_BITS = 2.0**11, 0x45000000  # an fp32 number whose last 12 bits are multiples of WHOLE / 4095
+WHOLE = 4095 / 4096  # of these bits, where all are set
 ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
 CORNER_BYTES = 16  # of a window: left, top; width and height of the level
 
@@ -96,7 +97,7 @@ def sample_words(arithmetic):
 
 
 # How a sample is prepared, and what comes of it: encode(tile, across, attention, fy) -> words, and
-# decode(words) -> weights of the line above, of the column read first and of the other, and of the line below,
+# decode(words, LAST) -> weights of the line above, of the column read first and of the other, and of the line below,
 # ready for ``Arithmetic.add``. ``across`` is how much of a line weighs the column that is read second.
 @cuda.jit(device=True, forceinline=True)
 def _encode_fp32(tile, across, attention, fy):
@@ -105,7 +106,7 @@ def _encode_fp32(tile, across, attention, fy):
 
 
 @cuda.jit(device=True, forceinline=True)
-def _decode_fp32(words):
+def _decode_fp32(words, last):
     across, up, down = mov_f32_b32(words[1]), mov_f32_b32(words[2]), mov_f32_b32(words[3])
     later, other_later = float32(up * across), float32(down * across)
     return float32(up - later), later, float32(down - other_later), other_later
@@ -119,7 +120,7 @@ def _encode_f16(tile, across, attention, fy):
 
 
 @cuda.jit(device=True, forceinline=True)
-def _decode_f16(words):
+def _decode_f16(words, last):
     lines = words[1]
     earlier = fma_rn_f16x2(lines, dup_hi_b16x2(words[0]), lines)
     rest = fma_rn_f16x2(earlier, uint32(MINUS_ONES), lines)
@@ -128,24 +129,22 @@ def _decode_f16(words):
 
 @cuda.jit(device=True, forceinline=True)
 def _encode_bf16(tile, across, attention, fy):
-    """The weight is cut off to 12 bits, 4 more than it has in the end."""
-    kept = uint32(mov_b32_f32(attention) & uint32(UPPER))
-    return uint32(tile | kept), cvt_rn_f16x2_f32(across, fy)
+    """Both lines weigh what their floats say, whose last bits are the tile's number and ``across``: those have
+    no effect that bf16 could show."""
+    down = float32(attention * fy)
+    up, across = float32(attention - down), float32(across * float32(WHOLE) + float32(ACROSS))
+    line = uint32(mov_b32_f32(down) & uint32(UPPER))
+    return uint32(mov_b32_f32(up) & uint32(UPPER) | tile), uint32(line | mov_b32_f32(across) & uint32(LAST))
 
 
 @cuda.jit(device=True, forceinline=True)
-def _decode_bf16(words):
-    attention = mov_f32_b32(uint32(words[0] & uint32(UPPER)))
-    across, down = _low(words[1]), float32(attention * _high(words[1]))
-    up = float32(attention - down)
+def _decode_bf16(words, last):
+    up, down = mov_f32_b32(words[0]), mov_f32_b32(words[1])
+    across = float32(mov_f32_b32(uint32(words[1] & last | uint32(ACROSS_BITS))) - float32(ACROSS))
     later, other_later = float32(up * across), float32(down * across)
-    return _both(float32(up - later)), _both(later), _both(float32(down - other_later)), _both(other_later)
-
-
-@cuda.jit(device=True, forceinline=True)
-def _both(x):
-    """Twice the number, as bf16."""
-    return cvt_rn_bf16x2_f32(x, x)
+    earlier = cvt_rn_bf16x2_f32(float32(up - later), float32(down - other_later))
+    rest = cvt_rn_bf16x2_f32(later, other_later)
+    return dup_lo_b16x2(earlier), dup_lo_b16x2(rest), dup_hi_b16x2(earlier), dup_hi_b16x2(rest)
 
 
 PACKED = {"float16": (_encode_f16, _decode_f16), "bfloat16": (_encode_bf16, _decode_bf16)}
@@ -265,9 +264,14 @@ def consumer(config, constants):
     def place(shared):
         row, chunk, odd = int32(lane() >> ROW_SHIFT), int32(lane() & (LANES - 1)), uint32(0)
         if SPLIT:
-            # Through a shuffle: else it is made anew, bit by bit, for each pixel.
-            odd = shfl_sync_idx_b32(uint32(ALL), uint32((row & 1) * PIXEL), uint32(lane()))
-        return Place(lane(), row, chunk, shared_at(shared.samples, warp(), META), odd)
+            odd = kept(uint32((row & 1) * PIXEL))
+        last = uint32(LAST | kept(uint32(lane())) >> uint32(5))  # which is 0, but not to the compiler
+        return Place(lane(), row, chunk, shared_at(shared.samples, warp(), META), odd, last)
+
+    @cuda.jit(device=True, forceinline=True)
+    def kept(word):
+        """The word, by a shuffle: else the compiler makes it anew wherever it is needed."""
+        return shfl_sync_idx_b32(uint32(ALL), word, uint32(lane()))
 
     @cuda.jit(device=True, forceinline=True)
     def owner_of(lane):
@@ -375,9 +379,9 @@ def consumer(config, constants):
         return uint32(uint32(column.base + word * uint32(PIXEL)) & uint32(ADDRESS) | column.bit)
 
     @cuda.jit(device=True, forceinline=True)
-    def add_tile(acc, at, place, pitch):
+    def add_tile(acc, me, at, place, pitch):
         words = ld_shared_v4(place) if WIDE else ld_shared_v2(place)
-        up, later, down, rest = decode(words)
+        up, later, down, rest = decode(words, me.last)
         first, second = pixel_at(at.first, words[0]), pixel_at(at.second, words[0])
         one, other = ld_shared_v4(first), ld_shared_v4(second)
         if not LINES:
@@ -396,10 +400,10 @@ def consumer(config, constants):
         place = entry(me.samples, int32(owner), int32(e), me.row)
         if ROUNDS == 1:
             if last < SAMPLES:
-                add_tile(acc, at, place, pitch_of(min(owner * RUN // POINTS, LEVELS - 1)))
+                add_tile(acc, me, at, place, pitch_of(min(owner * RUN // POINTS, LEVELS - 1)))
         elif last < SAMPLES or r < int32(ROUNDS - 1):
             level = quotient((r * int32(OWNERS) + int32(owner)) * int32(RUN), POINTS)
-            add_tile(acc, at, place, pitch_of(level))
+            add_tile(acc, me, at, place, pitch_of(level))
 
     @cuda.jit(device=True, forceinline=True)
     def consume(ring, shared, plan, data, out):
@@ -472,8 +476,10 @@ def outside(config, constants):
         """This lane's chunk of a pixel from global memory, if it is ``mine``; zeros outside the level."""
         inside = mine and 0 <= column and column < width and 0 <= line and line < height
         pixel = start + clamp(line, 0, height - 1) * stride + clamp(column, 0, width - 1)
-        words = ld_global_nc_v4(plane + uint64(uint32(pixel)) * uint64(pixel_bytes))
-        return words if inside else (uint32(0), uint32(0), uint32(0), uint32(0))
+        words = uint32(0), uint32(0), uint32(0), uint32(0)
+        if inside:  # most lanes ask for nothing
+            words = ld_global_nc_v4(plane + uint64(uint32(pixel)) * uint64(pixel_bytes))
+        return words
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, plane, data, level, sample, mine):
