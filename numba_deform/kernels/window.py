@@ -42,7 +42,16 @@ from ..device.memory import (
     st_shared_v4,
     static_bytes,
 )
-from ..device.pipeline import Ring, acquire, commit, first_state, full_barrier, init_barriers, make_advance, wait
+from ..device.pipeline import (
+    Ring,
+    acquire,
+    commit,
+    first_state,
+    full_barrier,
+    init_barriers,
+    make_advance,
+    wait,
+)
 from ..device.sync import bar_sync, fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
@@ -165,10 +174,10 @@ class Window:
 
 
 def usual_consumers(constants):
-    """Warps that add up: 12, three for each scheduler of an SM, or 19 where a lane prepares at most FEW_PREPARED
-    samples at once, since that takes fewer registers. In bf16, 15 where it prepares so many of 16 in a row."""
+    """Warps that add up: 12, three for each scheduler of an SM, or 19 where lanes prepare FEW_PREPARED samples
+    at once or fewer, which takes fewer registers; bf16, 15 where those are 16 of a row."""
     prepared = layout(constants).prepared
-    if prepared == FEW_PREPARED and constants.dtype == "bfloat16" and constants.samples >= 16:
+    if (prepared, constants.dtype) == (FEW_PREPARED, "bfloat16") and constants.samples >= 16:
         return 15
     return 19 if prepared <= FEW_PREPARED else 12
 

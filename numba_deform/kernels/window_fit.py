@@ -486,14 +486,13 @@ def whole_groups(problem, grid, references, rows_at_once):
     """The number of each query's cell, where all cells but the last one of a line have whole groups of
     ``rows_at_once`` rows: up to half a group of those that are nearest to the next cell, or to the one before,
     go there. Cells of few groups stay as they are: too many would have to go."""
-    number, rows = grid.cell_of(problem, references), rows_at_once
-    if len(number) < FEW_GROUPS * rows * grid.number.prod():
-        return number
-    queries = np.lexsort((references[:, 0], number))
-    ends = np.searchsorted(number[queries], np.arange(grid.number.prod()), side="right").reshape(grid.number[::-1])
-    starts = np.concatenate([[0], ends[:-1, -1]])[:, None]  # of lines
-    ends[:, :-1] = np.minimum(starts + (ends[:, :-1] - starts + rows // 2) // rows * rows, ends[:, -1:])
-    number[queries] = np.searchsorted(ends.ravel(), np.arange(len(queries)), side="right")
+    number, rows, cells = grid.cell_of(problem, references), rows_at_once, grid.number.prod()
+    if len(number) >= FEW_GROUPS * rows * cells:
+        ends = np.bincount(number, minlength=cells).reshape(grid.number[::-1]).cumsum(axis=1)  # in each line
+        ends[:, :-1] = np.minimum((ends[:, :-1] + rows // 2) // rows * rows, ends[:, -1:])
+        ends[1:] += ends[:-1, -1:].cumsum(axis=0)
+        along = np.lexsort((references[:, 0], number))
+        number[along] = np.searchsorted(ends.ravel(), np.arange(len(along)), side="right")
     return number
 
 

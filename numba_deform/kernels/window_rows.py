@@ -48,9 +48,9 @@ Column = namedtuple("Column", "base bit")
 # in the level; its size, and the pixels before it in the stage. The columns that are read first and second.
 View = namedtuple("View", "sample mine level scale shift low high box_height box_width offset first second")
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
-UPPER, LAST = 0xFFFFF000, 0xFFF  # a tile's number is the last: shared memory holds 3632 pixels of 64 bytes
-ACROSS, ACROSS_BITS = 2.0**11, 0x45000000  # an fp32 number whose last 12 bits are multiples of WHOLE / 4095
-WHOLE = 4095 / 4096  # of these bits, where all are set
+UPPER, LAST = 0xFFFFF000, 0xFFF  # a tile's number is the last: shared memory has room for 3632 pixels
+ACROSS, ACROSS_BITS = 2.0**11, 0x45000000  # an fp32 number, whose last 12 bits are 4096ths
+WHOLE = 4095 / 4096  # all of these bits
 ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
 CORNER_BYTES = 16  # of a window: left, top; width and height of the level
 
@@ -97,8 +97,8 @@ def sample_words(arithmetic):
 
 
 # How a sample is prepared, and what comes of it: encode(tile, across, attention, fy) -> words, and
-# decode(words, LAST) -> weights of the line above, of the column read first and of the other, and of the line below,
-# ready for ``Arithmetic.add``. ``across`` is how much of a line weighs the column that is read second.
+# decode(words, LAST) -> weights of the line above, of the column read first and of the other, and of the line
+# below, ready for ``Arithmetic.add``. ``across`` is how much of a line weighs the column that is read second.
 @cuda.jit(device=True, forceinline=True)
 def _encode_fp32(tile, across, attention, fy):
     down = float32(attention * fy)
@@ -129,8 +129,8 @@ def _decode_f16(words, last):
 
 @cuda.jit(device=True, forceinline=True)
 def _encode_bf16(tile, across, attention, fy):
-    """Both lines weigh what their floats say, whose last bits are the tile's number and ``across``: those have
-    no effect that bf16 could show."""
+    """Two floats, what both lines weigh. Their last bits, which bf16 does not show, are the tile's number and
+    ``across``."""
     down = float32(attention * fy)
     up, across = float32(attention - down), float32(across * float32(WHOLE) + float32(ACROSS))
     line = uint32(mov_b32_f32(down) & uint32(UPPER))
@@ -224,6 +224,12 @@ def jobs(config, constants):
 
 
 @cuda.jit(device=True, forceinline=True)
+def kept(word):
+    """The word, by a shuffle: else the compiler makes it anew wherever it is needed."""
+    return shfl_sync_idx_b32(uint32(ALL), word, uint32(lane()))
+
+
+@cuda.jit(device=True, forceinline=True)
 def floor_near(x):
     """(floor of x, what it leaves) for a small x; any number past 2^22 for others and for no number."""
     shifted = add_rm_f32(x, float32(ROUND))  # fp32 has no bits for a fraction there
@@ -267,11 +273,6 @@ def consumer(config, constants):
             odd = kept(uint32((row & 1) * PIXEL))
         last = uint32(LAST | kept(uint32(lane())) >> uint32(5))  # which is 0, but not to the compiler
         return Place(lane(), row, chunk, shared_at(shared.samples, warp(), META), odd, last)
-
-    @cuda.jit(device=True, forceinline=True)
-    def kept(word):
-        """The word, by a shuffle: else the compiler makes it anew wherever it is needed."""
-        return shfl_sync_idx_b32(uint32(ALL), word, uint32(lane()))
 
     @cuda.jit(device=True, forceinline=True)
     def owner_of(lane):

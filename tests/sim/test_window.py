@@ -1,5 +1,9 @@
 """``window`` on the CPU engine: boxes that many samples share, and samples that no box holds."""
 
+import inspect
+import linecache
+import types
+
 import numpy as np
 import pytest
 from helpers import check
@@ -7,10 +11,11 @@ from helpers import check
 from numba_deform.attention.bind import Bound
 from numba_deform.attention.checks import problem_of
 from numba_deform.attention.reference import TOLERANCE, Exact
+from numba_deform.engines.faults import CopyOutlivesBlock
 from numba_deform.kernels import window_fit
 from numba_deform.kernels.direct import FAR, GATE_WORDS
 from numba_deform.kernels.problem import Constants
-from numba_deform.kernels.registry import variant
+from numba_deform.kernels.registry import Variant, variant
 from numba_deform.kernels.window_rows import layout as layout_of
 from numba_deform.workloads.workload import Workload
 
@@ -309,6 +314,32 @@ def test_the_second_launch_runs_if_the_first_one_does_not(pattern, limit, left):
     bounds[1].simulate(arrays, out, {"gate": gate})
     assert left or np.array_equal(out, before)  # which it would not have, bit for bit
     assert Exact.of(inputs).error(out) < TOLERANCE["float16"]
+
+
+class Impatient(Variant):
+    """``window`` whose blocks end without a wait for their first windows, where they leave the work."""
+
+    def kernel(self, config, constants):
+        text = "wait(ring, first_state())"
+        source = inspect.getsource(self.module)
+        assert source.count(text) == 1
+        module = types.ModuleType(self.module.__name__)
+        module.__package__, file = "numba_deform.kernels", "<window, impatient>"
+        source = source.replace(text, "pass")
+        linecache.cache[file] = len(source), None, source.splitlines(True), file
+        exec(compile(source, file, "exec"), vars(module))
+        return module.build(config, constants)
+
+
+def test_first_windows_come_before_a_block_leaves_the_work():
+    inputs, (window, _) = near_and_far("uniform", 9)
+    impatient = Bound(window.problem, Impatient(**vars(window.variant)), window.config)
+    out, gate = np.zeros(window.problem.out_shape, np.float16), np.zeros(GATE_WORDS, np.uint32)
+    arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
+    with pytest.raises(CopyOutlivesBlock):
+        impatient.simulate(arrays, out, {"gate": gate})
+    window.simulate(arrays, out, {"gate": gate})
+    assert gate[0] & FAR and not out.any()
 
 
 @pytest.mark.full

@@ -246,6 +246,25 @@ def test_every_query_is_in_one_cell(cell, coarse_first, queries):
         assert (np.abs(away) <= extent / 2 + 1e-9).all()
 
 
+def test_cells_end_where_groups_of_rows_end():
+    """Three lines of cells, of which only the last of each may have a part of a group; no query goes farther
+    than half a group's worth of columns, nor to another line."""
+    problem = problem_of(((36, 50), (18, 25)))
+    references = window_fit.reference_points(problem)
+    grid = window_fit.make_grid(problem, (12, 13), references)
+    before, after = grid.cell_of(problem, references), window_fit.whole_groups(problem, grid, references, ROWS)
+    assert grid.number.tolist() == [4, 3]
+    counts = np.bincount(after, minlength=12).reshape(3, 4)
+    assert (counts[:, :-1] % ROWS == 0).all() and (np.bincount(before).reshape(3, 4)[:, :-1] % ROWS).any()
+    assert counts.sum(axis=1).tolist() == np.bincount(before).reshape(3, 4).sum(axis=1).tolist()
+    moved = before != after
+    assert 0 < moved.sum() <= ROWS // 2 * 9 and (before // 4 == after // 4).all()
+    edge = np.maximum(before, after)[moved] % 4 * 13 / 50  # where both cells meet
+    assert (np.abs(references[moved, 0] - edge) < 1.6 / 50).all()
+    few = window_fit.make_grid(problem, (4, 4), references)
+    assert (window_fit.whole_groups(problem, few, references, ROWS) == few.cell_of(problem, references)).all()
+
+
 def test_a_large_cell_holds_all():
     problem = problem_of(PYRAMID)
     references = window_fit.reference_points(problem)
