@@ -259,6 +259,7 @@ def producer(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def start(ring, shared, plan, maps, what, base):
         if lane() < LEVELS and int32(cuda.blockIdx.x) < plan.items:
+            acquire(ring, first_state())  # which is free, as a timeline shows
             issue(ring, first_state(), shared, maps, what, corner_of(shared.sums, what, base))
 
     @cuda.jit(device=True, forceinline=True)
