@@ -41,11 +41,13 @@ def test_every_function_is_an_intrinsic():
 
 
 @pytest.mark.parametrize(
-    "linked", [False, pytest.param(True, marks=pytest.mark.full)], ids=["inlined", "linked"]
+    ("one", "linked"),
+    [(one, False) for one in intrinsics()]
+    + [pytest.param(one, True, marks=pytest.mark.full) for one in list(intrinsics())[::4]],
+    ids=lambda value: getattr(value, "ptx", None) and value.ptx.name or ("linked" if value else "inlined"),
 )
-@pytest.mark.parametrize("one", list(intrinsics()), ids=lambda one: one.ptx.name)
 def test_intrinsic_compiles(one, linked):
-    """A kernel that calls it with its own parameters becomes machine code."""
+    """A kernel that calls it with its own parameters becomes machine code; of those that are linked, some."""
     compiled = kernel_of(one, linked=linked).compile(architecture_of(one))
     assert len(compiled.cubin) > 500
     assert ("call" in compiled.ptx) == (linked or one.is_linked)

@@ -9,7 +9,7 @@ from numba_deform.engines.cpu import SimFault
 PROGRAMS = load()
 RIGHT = [name for name, program in PROGRAMS.items() if not program.faults]
 WRONG = [name for name, program in PROGRAMS.items() if program.faults]
-SEEDS, MORE, LIMIT = 10, 5, 400  # of a search; of each landing; of schedules explored
+SEEDS, MORE, LIMIT = 10, 3, 400  # of a search; of each landing; of schedules explored
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -1,4 +1,5 @@
-"""What Numba takes of the corpus becomes machine code for Hopper, with the types of its arguments."""
+"""What Numba takes of the corpus becomes machine code for Hopper, with the types of its arguments. A third of
+it: that NVVM takes all of it, test_corpus_as_ptx.py shows."""
 
 import pytest
 from base import load
@@ -9,6 +10,6 @@ PROGRAMS = {name: p for name, p in load().items() if faults.NotCompiled not in p
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", list(PROGRAMS)[::3])
 def test_it_compiles(name):
     assert len(PROGRAMS[name].typed().compile().cubin) > 500

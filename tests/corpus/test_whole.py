@@ -1,5 +1,5 @@
 """Whole pipelines of Hopper, and by themselves the instructions that they are made of: each right program is
-silent and right, each broken one is named, and all compile."""
+silent and right, each broken one is named, and they compile."""
 
 import json
 from pathlib import Path
@@ -65,8 +65,9 @@ def test_every_order_blames_the_same(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_every_program_compiles(name):
+@pytest.mark.parametrize("name", [*load("whole"), *list(load("instructions"))[::3]])
+def test_it_compiles(name):
+    """All whole pipelines, and a third of the instructions, which test_corpus_as_ptx.py gives to NVVM."""
     assert len(PROGRAMS[name].typed().compile().cubin) > 500
 
 
