@@ -32,7 +32,7 @@ from ..device.pipeline import first_state, make_advance, release, wait
 from ..device.sync import lane, shfl_sync_idx_b32, warp
 from .parts.accumulate import ALL, ARITHMETIC
 from .parts.row import run_parts, sum_parts
-from .parts.sampling import clamp, corner_weights, load_level, locate
+from .parts.sampling import clamp, corner_weights, load_level, locate, number_loader
 from .problem import ITEMSIZE
 
 # What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
@@ -237,6 +237,45 @@ def floor_near(x):
     return uint32(mov_b32_f32(shifted) - uint32(ROUND_BITS)), float32(x - floor)
 
 
+@functools.cache
+def turned_runs(constants):
+    """Device functions (new_raw, load_run(locations, weights, lane, raw), unpack, turn(raw, lane), sample_of(k,
+    lane)) for a lane's run; the first and third are those of ``run_parts``.
+
+    A run of 32 bytes takes two loads. L1 serves eight lanes at once, whose runs fill two of its lines: four of
+    these lanes read their later half first, so that together they reach all banks. What such a lane prepares as
+    its sample k is sample_of(k, lane) of the run, and turn() puts the weights that it has read into that order.
+    """
+    RUN, types = layout(constants).run, (constants.location_dtype, constants.weight_dtype)
+    new_raw, load, unpack = run_parts(RUN, *types)
+    load_weights = number_loader(constants.weight_dtype, RUN).load
+    TURNS, HALF = 2 * RUN * ITEMSIZE[constants.location_dtype] == 32, RUN // 2
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_run(locations, weights, lane, raw):
+        if TURNS:
+            later, words = uint64(uint32(lane & int32(4)) << uint32(2)), raw.xy
+            words[0], words[1], words[2], words[3] = ld_global_nc_v4(locations + later)
+            words[4], words[5], words[6], words[7] = ld_global_nc_v4(locations + (uint64(16) - later))
+            load_weights(weights, raw.attention)
+        else:
+            load(locations, weights, raw)
+
+    @cuda.jit(device=True, forceinline=True)
+    def turn(raw, lane):
+        words = raw.attention
+        for i in range(len(words) // 2 if TURNS else 0):
+            one, other = words[i], words[i + len(words) // 2]
+            words[i] = other if lane & int32(4) else one
+            words[i + len(words) // 2] = one if lane & int32(4) else other
+
+    @cuda.jit(device=True, forceinline=True)
+    def sample_of(k, lane):
+        return uint32(k ^ uint32(HALF)) if TURNS and lane & uint32(4) else uint32(k)
+
+    return new_raw, load_run, unpack, turn, sample_of
+
+
 def consumer(config, constants):
     """The device function consume(..): adds up this warp's rows of each item, once its windows are there."""
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
@@ -260,7 +299,7 @@ def consumer(config, constants):
     slots = 32 // words  # prepared samples that shared memory takes or gives at once
     # Owners with the same order of rows; rows that are written at once.
     ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
-    new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
+    new_raw, load_run, unpack_run, turn, _ = turned_runs(constants)
     encode, decode = (_encode_fp32, _decode_fp32) if WIDE else PACKED[constants.dtype]
     new_sums, clear = sum_parts(arithmetic, 1)
     settle, following, row_number = jobs(config, constants)
@@ -286,27 +325,29 @@ def consumer(config, constants):
         return (raw, raw) if OWNED == 1 else (raw, new_raw())
 
     @cuda.jit(device=True, inline="always")
-    def unpack_runs(raws):
+    def unpack_runs(raws, me):
+        for i in range(OWNED):
+            turn(raws[i], me.lane)
         run = unpack_run(raws[0])
         return (run, run) if OWNED == 1 else (run, unpack_run(raws[1]))
 
     @cuda.jit(device=True, forceinline=True)
-    def read_run(data, number, first, raw):
+    def read_run(data, number, first, me, raw):
         sample = uint64(number) * uint64(SAMPLES) + uint64(first)
         location = global_at(data.locations, sample, LOCATION_BYTES)
-        load_run(location, global_at(data.weights, sample, WEIGHT_BYTES), raw)
+        load_run(location, global_at(data.weights, sample, WEIGHT_BYTES), me.lane, raw)
 
     @cuda.jit(device=True, forceinline=True)
     def read_runs(data, number, r, me, raws):
         """Reads a lane's runs of round r; ``number`` is its own row's, a lane of the other row has that's."""
         first = min(int32((r * OWNERS + owner_of(me.lane)) * RUN), int32(SAMPLES - RUN))
         if OWNED == 1:
-            read_run(data, number, first, raws[0])
+            read_run(data, number, first, me, raws[0])
         else:
             other = int32(cuda.shfl_xor_sync(ALL, number, LANES))
             own_is_first = me.lane & int32(LANES) == 0
-            read_run(data, number if own_is_first else other, first, raws[0])
-            read_run(data, other if own_is_first else number, first, raws[1])
+            read_run(data, number if own_is_first else other, first, me, raws[0])
+            read_run(data, other if own_is_first else number, first, me, raws[1])
 
     @cuda.jit(device=True, forceinline=True)
     def columns(base, odd):
@@ -426,7 +467,7 @@ def consumer(config, constants):
                 state = advance(state)
                 item = int32(item + plan.stride)
             else:
-                runs, at = unpack_runs(raws), look(shared, state, me, job.round)
+                runs, at = unpack_runs(raws, me), look(shared, state, me, job.round)
                 # The next job's locations are read while this one is added up.
                 coming = settle(plan, following(job))
                 next_number = row_number(plan, coming, me.row)
@@ -463,7 +504,7 @@ def outside(config, constants):
     ROW_SHIFT, OWNER_SHIFT = shape.lanes.bit_length() - 1, shape.owners.bit_length() - 1
     SAMPLES = constants.levels * constants.points
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
-    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    WEIGHT_BYTES, sample_of = ITEMSIZE[constants.weight_dtype], turned_runs(constants)[-1]
     new_one, load_one, unpack_one = run_parts(1, constants.location_dtype, constants.weight_dtype)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
 
@@ -526,7 +567,8 @@ def outside(config, constants):
                 left = uint32(left & uint32(left - uint32(1)))
                 row = owned_row(int32(owner), int32(bit // uint32(RUN)))
                 rows = shfl_sync_idx_b32(uint32(ALL), uint32(number), uint32(row << int32(ROW_SHIFT)))
-                sample = uint64(rows) * uint64(SAMPLES) + uint64(uint32(first + bit % uint32(RUN)))
+                sample = uint32(first + sample_of(bit % uint32(RUN), owner))
+                sample = uint64(rows) * uint64(SAMPLES) + uint64(sample)
                 add_sample(acc, plane, data, level, sample, me.row == row)
 
     return add_outside
