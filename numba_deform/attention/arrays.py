@@ -48,6 +48,11 @@ def view_of(name, array):
             raise OperatorError(f"{name} is not contiguous (strides {strides}); make it contiguous")
         dense *= size
     dtype = str(array.dtype).rpartition(".")[2]
+    if view.ptr % 16:
+        raise OperatorError(
+            f"{name} starts at address {view.ptr:#x}, which is no multiple of 16, the bytes that kernels read "
+            "at once; pass a copy"
+        )
     return SimpleNamespace(address=int(view.ptr), shape=tuple(view.shape), dtype=dtype, device=view.device_id)
 
 

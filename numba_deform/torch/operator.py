@@ -51,6 +51,12 @@ def forward_on_gpu(value, shapes, starts, locations, weights, num_points=None, m
     return forward_by(forward_plan(value.get_device(), *call), value, locations, weights)
 
 
+def at_16_bytes(tensor):
+    """The tensor, or a copy where it starts at no multiple of 16 bytes, which kernels read at once: a view of
+    another tensor may."""
+    return tensor.clone() if tensor.data_ptr() & 15 else tensor
+
+
 def call_of(value, shapes, starts, locations, weights, num_points, method):
     """What ``problem_for`` takes, of tensors on one device."""
     if type(shapes) is not tuple:
@@ -64,9 +70,11 @@ def call_of(value, shapes, starts, locations, weights, num_points, method):
 def forward_by(plan, value, locations, weights):
     """The output, by the launches of a ``forward_plan``."""
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
+    places = value.data_ptr(), locations.data_ptr(), weights.data_ptr()
+    if (places[0] | places[1] | places[2]) & 15:
+        return forward_by(plan, *map(at_16_bytes, (value, locations, weights)))
     out = value.new_empty(*plan.out_shape)  # quicker than one tuple of them
-    stream = current_stream(value.get_device())
-    plan(stream, value.data_ptr(), locations.data_ptr(), weights.data_ptr(), out.data_ptr())
+    plan(current_stream(value.get_device()), *places, out.data_ptr())
     if _propagates and plan.problem.constants.method == "default":
         strange = locations.flatten(3).sum(-1, dtype=torch.float32).mul_(0)  # (B, Q, H): 0, or no number
         out.unflatten(2, strange.shape[2:] + (-1,)).add_(strange.unsqueeze(-1))
@@ -132,12 +140,15 @@ def backward_by(plan_of, grad_out, value, locations, weights, of_value, of_locat
     if grad_out.dtype is not value.dtype:
         grad_out = grad_out.to(value.dtype)
     grad_out = grad_out.contiguous()
+    places = value.data_ptr(), locations.data_ptr(), weights.data_ptr(), grad_out.data_ptr()
+    if (places[0] | places[1] | places[2] | places[3]) & 15:
+        kept = [at_16_bytes(tensor) for tensor in (value, locations, weights, grad_out)]
+        places = [tensor.data_ptr() for tensor in kept]
     found = [torch.empty_like(value) if of_value else None,
              torch.empty_like(locations) if of_samples else None,
              torch.empty_like(weights) if of_samples else None]  # fmt: skip
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in found]
-    plan(current_stream(value.get_device()), value.data_ptr(), locations.data_ptr(), weights.data_ptr(),
-         grad_out.data_ptr(), *addresses)  # fmt: skip
+    plan(current_stream(value.get_device()), *places, *addresses)
     if of_locations is not of_weights:  # the kernel makes both or neither
         found[1 if of_weights else 2] = None
     return found

@@ -169,6 +169,35 @@ def gradients_of(plan_of, monkeypatch, dtype, wanted, deterministic=False):
     return addresses[3:], found
 
 
+def shifted(tensor):
+    """The same numbers, from where no multiple of 16 bytes is."""
+    view = torch.empty(tensor.numel() + 1, dtype=tensor.dtype)[1:].view(tensor.shape).copy_(tensor)
+    assert view.data_ptr() % 16
+    return view
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_kernels_read_from_multiples_of_16_bytes(monkeypatch, number):
+    """What starts elsewhere, as a view may, is copied: a load of 16 bytes from there would be the last use of
+    the GPU. Mutants: one of the tensors is passed as it is, by either pass."""
+    shapes = (6, 27, 2, 32), (*SAMPLES, 2), SAMPLES, PROBLEM.out_shape
+    tensors = [torch.rand(shape) for shape in shapes]
+    tensors[number] = shifted(tensors[number])
+    read = []
+
+    def plan(stream, *addresses):
+        assert not any(address % 16 for address in addresses)
+        read.append([ctypes.string_at(*pair) for pair in zip(addresses, sizes, strict=False)])
+
+    plan.out_shape, sizes = PROBLEM.out_shape, [tensor.nbytes for tensor in tensors]
+    monkeypatch.setattr(operator, "current_stream", lambda device: 7)
+    operator.forward_by(plan, *tensors[:3])
+    operator.backward_by(lambda *asked: plan, tensors[3], *tensors[:3], True, True, True, False)
+    of_forward, of_backward = read
+    right = [tensor.numpy().tobytes() for tensor in tensors]
+    assert of_forward[:3] == right[:3] and of_backward == right
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("wanted", [(True, True, True), (True, False, False), (False, False, True)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)

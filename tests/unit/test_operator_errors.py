@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from numba_deform import ConfigError, OperatorError, SimFault, ms_deform_attn, prepare
+from numba_deform.attention import arrays
 from numba_deform.attention.bind import Bound
 from numba_deform.attention.checks import check_problem
 from numba_deform.engines.gpu import device as host_gpu
@@ -362,6 +363,20 @@ def test_arrays_of_another_library_need_a_gpu():
         "value is a NumPy array and others are not; pass all as NumPy arrays, or all on a GPU",
         attention_weights=Foreign(right["attention_weights"]),
     )
+
+
+def test_an_array_starts_at_a_multiple_of_16_bytes(monkeypatch):
+    """A view of another one may not, and a load of 16 bytes from there would be the last use of the GPU."""
+    from cuda.core import utils
+
+    view = SimpleNamespace(ptr=0x7F10008, is_device_accessible=True, shape=(2, 3), strides=None, device_id=0)
+    monkeypatch.setattr(utils, "StridedMemoryView", SimpleNamespace(from_any_interface=lambda *_, **__: view))
+    monkeypatch.setattr(arrays, "require_cuda", lambda what: None)
+    given = SimpleNamespace(dtype="torch.float16")
+    with pytest.raises(OperatorError, match="out starts at address 0x7f10008, which is no multiple of 16"):
+        arrays.view_of("out", given)
+    view.ptr += 8
+    assert arrays.view_of("out", given).address == view.ptr
 
 
 def test_a_fault_of_the_cpu_engine_is_passed_on(monkeypatch):
