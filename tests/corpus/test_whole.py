@@ -17,7 +17,7 @@ WRONG = [name for name, program in PROGRAMS.items() if program.faults]
 
 
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.full) for n in (0, 2))])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_right_is_silent(name, seed):
     program = PROGRAMS[name]
     assert program.wrong(program.run(landing=LANDINGS[seed], seed=seed)) == 0
@@ -65,9 +65,9 @@ def test_every_order_blames_the_same(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [*load("whole"), *list(load("instructions"))[::3]])
+@pytest.mark.parametrize("name", [*load("whole"), *list(load("instructions"))[::6]])
 def test_it_compiles(name):
-    """All whole pipelines, and a third of the instructions, which test_corpus_as_ptx.py gives to NVVM."""
+    """All whole pipelines, and a sixth of the instructions, which test_corpus_as_ptx.py gives to NVVM."""
     assert len(PROGRAMS[name].typed().compile().cubin) > 500
 
 
