@@ -48,12 +48,17 @@ def view_of(name, array):
             raise OperatorError(f"{name} is not contiguous (strides {strides}); make it contiguous")
         dense *= size
     dtype = str(array.dtype).rpartition(".")[2]
-    if view.ptr % 16:
+    return SimpleNamespace(address=int(view.ptr), shape=tuple(view.shape), dtype=dtype, device=view.device_id)
+
+
+def checked_place(name, address):
+    """The address of an operand on a GPU; OperatorError where kernels cannot read 16 bytes at once there."""
+    if address % 16:
         raise OperatorError(
-            f"{name} starts at address {view.ptr:#x}, which is no multiple of 16, the bytes that kernels read "
+            f"{name} starts at address {address:#x}, which is no multiple of 16, the bytes that kernels read "
             "at once; pass a copy"
         )
-    return SimpleNamespace(address=int(view.ptr), shape=tuple(view.shape), dtype=dtype, device=view.device_id)
+    return address
 
 
 def on_host(name, array):

@@ -17,7 +17,7 @@ import numpy as np
 from ..engines.gpu.device import device_of, is_capturing, stream_from, stream_handle
 from ..engines.gpu.launch import ArgumentBlock, ready_launch
 from ..kernels.problem import ConfigError
-from .arrays import current_stream, empty_like, library_of, view_of
+from .arrays import checked_place, current_stream, empty_like, library_of, view_of
 from .auto import bounds_of
 from .bind import OnGpu, device_maps
 from .checks import OperatorError, check_gradient, check_out
@@ -153,7 +153,7 @@ class Prepared:
             raise OperatorError(
                 f"{name} is {_in_words(*facts)}; this call was prepared for {_in_words(*self._wanted[name])}"
             )
-        return address
+        return checked_place(name, address) if self.gpu else address
 
     def describe(self):
         """One readable line: variant, parameters, engine, shape."""

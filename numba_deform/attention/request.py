@@ -12,7 +12,7 @@ import numpy as np
 from ..engines.gpu.device import Gpu, find_gpu, gpu_or_none, require
 from ..kernels.problem import Problem
 from ..kernels.registry import Variant, runnable, variant
-from .arrays import empty_like, on_host, view_of
+from .arrays import checked_place, empty_like, on_host, view_of
 from .checks import OperatorError, check_gradient, check_im2col_step, check_out, check_problem
 
 ENGINES = ("auto", "gpu", "cpu")
@@ -55,7 +55,7 @@ class Request:
         target, shape, dtype = view_of("out", out), self.problem.out_shape, self.inputs[0].dtype
         if target.shape != shape or target.dtype != dtype:
             raise OperatorError(f"out is {target.shape} {target.dtype}; it must be {shape} {dtype}")
-        return target.address
+        return checked_place("out", target.address)
 
 
 def ask(
@@ -93,6 +93,7 @@ def _on_one_gpu(arrays):
     for name, view in views.items():
         if view.device != device:
             raise OperatorError(f"value is on GPU {device} but {name} on GPU {view.device}")
+        checked_place(name, view.address)
     return find_gpu(device), tuple(views.values())
 
 

@@ -1,5 +1,5 @@
-"""The corpus by this door: launched as a program launches, each program gets the verdict that it gets by
-``simulate``."""
+"""Every other program of the corpus by this door: launched as a program launches, it gets the verdict that it
+gets by ``simulate``."""
 
 import contextlib
 import sys

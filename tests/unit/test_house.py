@@ -19,7 +19,7 @@ PACKAGE = Path(numba_deform.__file__).parent
 # The lowest first: a room imports from itself and from rooms before it. Beside each how many lines it may have:
 # a capability that needs many more has the wrong shape, or its commit says why the budget grows.
 ROOMS = {"device": 4_793, "compiler": 2_205, "engines": 33_523, "programs": 4_834, "kernels": 6_675,
-         "attention": 1_725, "torch": 1_928, "workloads": 771, "measure": 4_600, "course": 9_442,
+         "attention": 1_731, "torch": 1_928, "workloads": 771, "measure": 4_600, "course": 9_442,
          "cli": 2_783}  # fmt: skip
 # The rooms of the CPU engine, likewise, and those of its machine code.
 ENGINE = "memory", "reports", "async_units", "machine", "explain", "native", "frontends", "schedules"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numba_deform import ConfigError, OperatorError, SimFault, ms_deform_attn, prepare
-from numba_deform.attention import arrays
+from numba_deform.attention import prepared, request
 from numba_deform.attention.bind import Bound
 from numba_deform.attention.checks import check_problem
 from numba_deform.engines.gpu import device as host_gpu
@@ -365,18 +365,30 @@ def test_arrays_of_another_library_need_a_gpu():
     )
 
 
-def test_an_array_starts_at_a_multiple_of_16_bytes(monkeypatch):
-    """A view of another one may not, and a load of 16 bytes from there would be the last use of the GPU."""
-    from cuda.core import utils
+@pytest.mark.parametrize("name", ["value", "sampling_locations", "attention_weights", "out"])
+def test_an_operand_starts_at_a_multiple_of_16_bytes(monkeypatch, name):
+    """A view of another array may not, and a load of 16 bytes from there would be the last use of the GPU."""
+    gpu = SimpleNamespace(device=SimpleNamespace(device_id=0))
+    problem = SimpleNamespace(out_shape=(2, 3))
+    places = dict.fromkeys((*request.INPUTS, "out"), 0x7F10010) | {name: 0x7F10008}
 
-    view = SimpleNamespace(ptr=0x7F10008, is_device_accessible=True, shape=(2, 3), strides=None, device_id=0)
-    monkeypatch.setattr(utils, "StridedMemoryView", SimpleNamespace(from_any_interface=lambda *_, **__: view))
-    monkeypatch.setattr(arrays, "require_cuda", lambda what: None)
-    given = SimpleNamespace(dtype="torch.float16")
-    with pytest.raises(OperatorError, match="out starts at address 0x7f10008, which is no multiple of 16"):
-        arrays.view_of("out", given)
-    view.ptr += 8
-    assert arrays.view_of("out", given).address == view.ptr
+    def view_of(name, array):
+        return SimpleNamespace(address=places[name], shape=(2, 3), dtype="float16", device=0)
+
+    monkeypatch.setattr(request, "view_of", view_of)
+    monkeypatch.setattr(request, "find_gpu", lambda device: gpu)
+    with pytest.raises(OperatorError, match=f"{name} starts at address 0x7f10008, which is no multiple of 16"):
+        _, views = request._on_one_gpu([None] * 3)
+        request.Request.address_of(SimpleNamespace(problem=problem, inputs=views), None)
+
+
+def test_so_does_what_a_prepared_call_gets(monkeypatch):
+    plan, facts = object.__new__(prepared.Prepared), ((2, 3), "float16", 0, True)
+    plan._wanted, plan.gpu = {"value": facts}, object()
+    monkeypatch.setattr(prepared, "_reader", lambda kind: lambda name, array: (array, facts))
+    assert plan._address("value", 0x7F10010) == 0x7F10010
+    with pytest.raises(OperatorError, match="value starts at address 0x7f10008, which is no multiple of 16"):
+        plan._address("value", 0x7F10008)
 
 
 def test_a_fault_of_the_cpu_engine_is_passed_on(monkeypatch):
